@@ -1,0 +1,31 @@
+// ir/interpreter.h -- the ground truth: evaluates a graph with naive f64 loops over named indices.
+// Values of dtype f32, bf16 and f16 are computed in double; with `round` they are rounded to their
+// dtype after every op, else kept in double (gradient checks by central differences).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/op.h"
+
+namespace cad::ir {
+
+struct EvalContext {
+  Bindings bindings;
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t row_offset = 0;        // first row of this micro-batch within the step
+  int64_t step_rows = 0;         // rows of the whole step; 0: the batch dim's own size
+  bool round = false;
+  // step_total: sums over micro-batches, in node order; empty: one micro-batch (identity)
+  std::map<int32_t, double> totals;
+};
+
+// One tensor per row of g.inputs, in order -> one per region-0 result.
+std::vector<Tensor> interpret(const Graph& g, const std::vector<Tensor>& inputs, EvalContext& context);
+
+// Extents of a type under the bindings.
+std::vector<int64_t> extents_of(const Graph& g, const Type& type, const Bindings& bindings);
+
+}  // namespace cad::ir

@@ -1,0 +1,38 @@
+// ir/passes.h -- graph-to-graph passes and the runner that verifies, times and dumps each.
+// The list is one array in ir/passes.cc: {name, function, invariant gained}.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace cad::ir {
+
+struct Pass {
+  const char* name;
+  Graph (*run)(Graph);
+  const char* gains;      // the invariant that holds after it
+};
+
+// Before autodiff: exact means, scans, fused patterns. After: cse, dead code, simplification.
+const std::vector<Pass>& passes_before_autodiff();
+const std::vector<Pass>& passes_after_autodiff();
+
+struct PassLog {
+  struct Entry { std::string name; double seconds; size_t nodes; };
+  std::vector<Entry> entries;
+  std::function<void(const std::string& name, const Graph&)> dump;  // --emit-after=NAME
+};
+Graph run_passes(Graph g, const std::vector<Pass>& passes, PassLog* log = nullptr);
+
+// The passes (each in its own file).
+Graph exact_means(Graph g);       // every kMean is a sum over a count; those of the loss over the whole step
+Graph scan_inputs(Graph g);       // an invariant read only at the loop's number is a scanned operand
+Graph raise_attention(Graph g);   // contract-scale-mask-softmax-(dropout)-contract -> kAttention
+Graph simplify(Graph g);          // folds constants, x*1, casts of casts, renames of renames
+Graph eliminate_common(Graph g);  // equal nodes in a region are one
+Graph eliminate_dead(Graph g);    // nothing unused is left (also loop carries and collects)
+
+}  // namespace cad::ir
