@@ -25,6 +25,7 @@ enum class DiagId {
 const char* diag_name(DiagId id);   // "E0203"
 Level diag_level(DiagId id);
 const char* diag_title(DiagId id);  // the registry's one-line description
+size_t diag_count();                // rows of the registry; DiagId counts from 0
 
 struct Label {
   Span span;

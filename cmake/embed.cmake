@@ -1,0 +1,16 @@
+# Run as a script: cmake -DROOT=.. -DOUT=file.cc -P embed.cmake. Writes the files of stdlib/ and
+# docs/errors/ as raw string literals (in pieces: a compiler may limit a literal's length).
+file(GLOB paths RELATIVE ${ROOT} ${ROOT}/stdlib/*.cad ${ROOT}/docs/errors/*.md)
+list(SORT paths)
+set(body "#include <string_view>\n\nnamespace cad {\n\nstruct EmbeddedFile {\n  std::string_view path;\n  std::string_view text;\n};\nextern const EmbeddedFile kEmbeddedFiles[] = {\n")
+set(count 0)
+foreach(path ${paths})
+  file(READ ${ROOT}/${path} hex HEX)
+  string(REGEX REPLACE "(................................................................)" "\\1\"\n    \"" hex "${hex}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" literal "${hex}")
+  file(SIZE ${ROOT}/${path} size)
+  string(APPEND body "    {\"${path}\", std::string_view(\n    \"${literal}\", ${size})},\n")
+  math(EXPR count "${count} + 1")
+endforeach()
+string(APPEND body "    {{}, {}}};\nextern const decltype(sizeof(0)) kEmbeddedFileCount = ${count};\n\n}  // namespace cad\n")
+file(WRITE ${OUT} "${body}")
