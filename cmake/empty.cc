@@ -1,0 +1,1 @@
+// cmake/empty.cc -- gives a library without sources something to archive.
