@@ -19,12 +19,12 @@ namespace cad::backend {
 struct Step {
   enum class Kind : uint8_t {
     kView,        // no work: the output is a view of the input
-    kKernel,      // a fused loop nest, JIT compiled: `kernel` indexes Steps::kernels
+    kKernel,      // a fused loop nest, JIT compiled: `kernel` indexes Partition::calls
     kContract,    // one GEMM or a batch of them
     kAttention, kAttentionGrad,
     kGather, kScatterAdd,   // rows by index, when not fused into a kernel
     kTopK, kCumSum, kSlots, kConcat, kWindowFold, kCopy,  // library routines of backend/cpu
-    kLoop,        // `body` indexes Steps::regions
+    kLoop,        // `body` indexes Partition::regions
     kCollective   // all_reduce, all_gather, reduce_scatter, all_to_all between devices; none on one
   } kind = Kind::kView;
   std::vector<ir::NodeId> nodes;       // covered, in order
@@ -32,7 +32,9 @@ struct Step {
   std::vector<ir::ValueId> outputs;    // written to memory
   int32_t kernel = -1;
   int32_t body = -1;
-  int32_t in_place = -1;               // output 0 may share the buffer of inputs[in_place]
+  // Parallel to outputs (or empty): inputs whose buffer the output may take over, if it dies here:
+  // each element is read before it is written, and only for that element.
+  std::vector<std::vector<int32_t>> may_overwrite;
 };
 
 // Storage of a value as a view: element (i, j, ..) lies at offset + i * strides[0] + j * strides[1] ..
