@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/autodiff.h"
 #include "ir/graph.h"
 
 namespace cad::ir {
@@ -26,6 +27,12 @@ struct PassLog {
   std::function<void(const std::string& name, const Graph&)> dump;  // --emit-after=NAME
 };
 Graph run_passes(Graph g, const std::vector<Pass>& passes, PassLog* log = nullptr);
+
+// A forward graph with output "loss" made ready to train: the passes before autodiff, the gradient
+// (outputs "grad:PATH"), the passes after. `options.seed` is not for here (ids change).
+Graph training_graph(Graph forward, const DifferentiateOptions& options = {}, PassLog* log = nullptr);
+// A graph that is only evaluated: the same passes without the gradient.
+Graph evaluation_graph(Graph forward, PassLog* log = nullptr);
 
 // The passes (each in its own file).
 Graph exact_means(Graph g);       // every kMean is a sum over a count; those of the loss over the whole step
