@@ -23,6 +23,8 @@ struct CompileOptions {
   std::vector<std::string> accumulate;
   // {output name, input path}: the caller binds the same memory to both (an update p -> p).
   std::vector<std::pair<std::string, std::string>> in_place;
+  // false: every op is its own step, so that debug_nan can name the exact one.
+  bool fuse = true;
 };
 
 // An input or output as the caller has to supply it.

@@ -1,0 +1,224 @@
+// backend/cpu/executor.cc -- the interpreter of a Program's instructions.
+#include "backend/cpu/executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "backend/cpu/thread_pool.h"
+#include "backend/program_impl.h"
+#include "base/check.h"
+
+namespace cad::backend {
+
+namespace {
+
+// Below this many element touches a stage runs on the caller alone: a fork costs a few microseconds.
+constexpr int64_t kAlone = 8192;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class Executor {
+ public:
+  Executor(const ProgramImpl& program, ThreadPool& pool, const Run& run) : program_(program), pool_(pool), run_(run) {
+    CAD_CHECK(run.inputs.size() == program.inputs.size(), "{} inputs bound, {} wanted", run.inputs.size(),
+              program.inputs.size());
+    CAD_CHECK(run.outputs.size() == program.outputs.size(), "{} outputs bound, {} wanted", run.outputs.size(),
+              program.outputs.size());
+    roots_.push_back(static_cast<char*>(run.arena));
+    for (void* p : run.inputs) roots_.push_back(static_cast<char*>(p));
+    for (void* p : run.outputs) roots_.push_back(static_cast<char*>(p));
+    numbers_.assign(static_cast<size_t>(program.levels), 0);
+    rows_ = run.step_rows != 0 ? run.step_rows : program.batch_rows;
+  }
+
+  // False: a value that is not finite, described in `found`.
+  bool block(int32_t index);
+  std::optional<NonFinite> found;
+
+ private:
+  [[nodiscard]] char* at(const Address& a) const {
+    char* p = roots_[static_cast<size_t>(a.root)] + a.offset;
+    for (const auto& [level, stride] : a.numbers) p += numbers_[static_cast<size_t>(level)] * stride;
+    return p;
+  }
+  template <class T>
+  [[nodiscard]] T* as(const Address& a) const {
+    return reinterpret_cast<T*>(at(a));
+  }
+  void kernel(const Instruction& i);
+  void attention(const Instruction& i);
+  void instruction(const Instruction& i);
+  bool loop(const Instruction& i);
+  bool finite(const Instruction& i);
+
+  const ProgramImpl& program_;
+  ThreadPool& pool_;
+  const Run& run_;
+  std::vector<char*> roots_;
+  std::vector<int64_t> numbers_;
+  std::vector<void*> buffers_;     // of the kernel at hand
+  int64_t rows_ = 0;
+};
+
+void Executor::kernel(const Instruction& i) {
+  const KernelCall& call = program_.calls[static_cast<size_t>(i.detail)];
+  const CompiledKernel& code = program_.kernels[static_cast<size_t>(call.kernel)];
+  buffers_.clear();
+  for (const Address& a : i.operands) buffers_.push_back(at(a));
+  KernelArgs args;
+  args.buffers = buffers_.data();
+  args.ints = call.ints.data();
+  args.scratch = i.scratch.valid() ? at(i.scratch) : nullptr;
+  args.seed = run_.seed;
+  args.step = run_.step;
+  args.row_offset = run_.row_offset;
+  args.step_rows = rows_;
+  for (size_t stage = 0; stage < code.stages.size(); ++stage) {
+    const int64_t items = call.items[stage];
+    const int64_t cost = std::max<int64_t>(call.item_cost[stage], 1);
+    const KernelFunction function = code.stages[stage];
+    if (items <= 0) continue;
+    if (items * cost <= kAlone) {
+      function(&args, 0, items);
+    } else {
+      pool_.split(items, 1, [&](int64_t begin, int64_t end) { function(&args, begin, end); });
+    }
+  }
+}
+
+void Executor::attention(const Instruction& i) {
+  const AttentionPlan& plan = program_.attentions[static_cast<size_t>(i.detail)];
+  AttentionRun run;
+  size_t next = 0;
+  const auto take = [&] { return at(i.operands[next++]); };
+  run.q = take();
+  run.k = take();
+  run.v = take();
+  if (plan.backward) {
+    run.out = take();
+    run.lse = reinterpret_cast<float*>(take());
+    run.g = take();
+  }
+  if (plan.masked) run.mask = reinterpret_cast<const uint8_t*>(take());
+  for (int n = 0; n < plan.loop_numbers; ++n) run.numbers.push_back(*reinterpret_cast<const int32_t*>(take()));
+  run.scratch = i.scratch.valid() ? at(i.scratch) : nullptr;
+  run.seed = run_.seed;
+  run.step = run_.step;
+  run.row_offset = run_.row_offset;
+  run.step_rows = rows_;
+  if (plan.backward) {
+    run.dq = take();
+    run.dk = take();
+    run.dv = take();
+    run_attention_grad(plan, run, pool_);
+  } else {
+    run.out = take();
+    run.lse = reinterpret_cast<float*>(take());
+    run_attention(plan, run, pool_);
+  }
+}
+
+void Executor::instruction(const Instruction& i) {
+  using Kind = Instruction::Kind;
+  const auto detail = static_cast<size_t>(i.detail);
+  switch (i.kind) {
+    case Kind::kKernel:
+      kernel(i);
+      break;
+    case Kind::kContract:
+      run_gemm(program_.gemms[detail], at(i.operands[0]), at(i.operands[1]), at(i.operands[2]),
+               i.accumulate && run_.accumulate, pool_);
+      break;
+    case Kind::kAttention:
+    case Kind::kAttentionGrad:
+      attention(i);
+      break;
+    case Kind::kScatterAdd:
+      run_scatter_add(program_.routines[detail], at(i.operands[0]), as<int32_t>(i.operands[1]), at(i.operands[2]),
+                      i.scratch.valid() ? at(i.scratch) : nullptr, pool_);
+      break;
+    case Kind::kTopK:
+      run_top_k(program_.routines[detail], at(i.operands[0]), at(i.operands[1]), as<int32_t>(i.operands[2]), pool_);
+      break;
+    case Kind::kCumSum:
+      run_cum_sum(program_.routines[detail], at(i.operands[0]), at(i.operands[1]), pool_);
+      break;
+    case Kind::kSlots:
+      run_slots(program_.routines[detail], as<int32_t>(i.operands[0]), as<int32_t>(i.operands[1]),
+                i.scratch.valid() ? at(i.scratch) : nullptr);
+      break;
+    case Kind::kCopy:
+      run_copy(program_.copies[detail], at(i.operands[0]), at(i.operands[1]), i.accumulate && run_.accumulate, pool_);
+      break;
+    case Kind::kLoop:
+    case Kind::kCollective:
+      CAD_CHECK(false, "a collective on one device");
+  }
+}
+
+bool Executor::loop(const Instruction& i) {
+  for (int64_t n = 0; n < i.count; ++n) {
+    const int64_t number = i.reverse ? i.count - 1 - n : n;
+    numbers_[static_cast<size_t>(i.level)] = number;
+    *as<int32_t>(i.number) = static_cast<int32_t>(number);
+    if (!block(i.block)) return false;
+  }
+  return true;
+}
+
+// NaN, +inf or a new -inf in a result whose operands were fine.
+bool Executor::finite(const Instruction& i) {
+  for (const Checked& result : i.checked) {
+    const NonFiniteCounts bad = count_non_finite(at(result.at), result.elements, result.dtype);
+    if (bad.nan + bad.plus + bad.minus == 0) continue;
+    NonFiniteCounts before;
+    for (const Checked& operand : i.read) {
+      const NonFiniteCounts there = count_non_finite(at(operand.at), operand.elements, operand.dtype);
+      before.nan += there.nan;
+      before.plus += there.plus;
+      before.minus += there.minus;
+    }
+    const bool fresh = (bad.nan > 0 && before.nan == 0) || (bad.plus > 0 && before.plus == 0) ||
+                       (bad.minus > 0 && before.minus == 0 && !i.may_be_minus_infinity);
+    if (!fresh) continue;
+    const ir::Value& value = program_.graph.value(result.value);
+    NonFinite report;
+    if (value.def.valid()) {
+      const ir::Node& node = program_.graph.node(value.def);
+      report.op = ir::op_name(node.op);
+      report.scope = node.scope;
+      report.span = node.span;
+    }
+    report.value = value.name;
+    found = std::move(report);
+    return false;
+  }
+  return true;
+}
+
+bool Executor::block(int32_t index) {
+  for (const Instruction& i : program_.blocks[static_cast<size_t>(index)].instructions) {
+    const int64_t start = run_.trace != nullptr ? now_ns() : 0;
+    if (i.kind == Instruction::Kind::kLoop) {
+      if (!loop(i)) return false;
+    } else {
+      instruction(i);
+    }
+    if (run_.trace != nullptr) run_.trace->push_back({i.info, start, now_ns()});
+    if (run_.debug_nan && !finite(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<NonFinite> execute(const Program& program, ThreadPool& pool, const Run& run) {
+  Executor executor(program.impl(), pool, run);
+  executor.block(0);
+  return executor.found;
+}
+
+}  // namespace cad::backend

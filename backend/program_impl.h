@@ -1,0 +1,100 @@
+// backend/program_impl.h -- the inside of a Program: blocks of instructions with every address
+// resolved. Written by backend/schedule.cc, run by backend/cpu/executor.cc, private to both.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/routines.h"
+#include "backend/jit.h"
+#include "backend/partition.h"
+#include "backend/program.h"
+
+namespace cad::backend {
+
+// Where something lies: pointers[root] + offset + the numbers of the enclosing loops times strides,
+// all in bytes. Root 0 is the arena, then come inputs, then outputs. While scheduling, an address in
+// the arena names a buffer of a block and the offset counts from there; resolve() makes it absolute.
+struct Address {
+  static constexpr int32_t kArena = 0;
+  int32_t root = -1;
+  int32_t block = -1, buffer = -1;
+  int64_t offset = 0;
+  std::vector<std::pair<int32_t, int64_t>> numbers;   // (loop level, stride)
+  [[nodiscard]] bool valid() const { return root >= 0; }
+  bool operator==(const Address&) const = default;
+};
+
+// A float result that debug_nan looks at.
+struct Checked {
+  Address at;
+  int64_t elements = 0;
+  ir::DType dtype = ir::DType::kF32;
+  ir::ValueId value;
+};
+
+struct Instruction {
+  enum class Kind : uint8_t {
+    kKernel, kContract, kAttention, kAttentionGrad, kScatterAdd, kTopK, kCumSum, kSlots, kCopy, kLoop,
+    kCollective
+  } kind = Kind::kKernel;
+  // kKernel: the kernel's buffers. Else operands, then results. kCopy: from, to.
+  std::vector<Address> operands;
+  Address scratch;
+  int32_t detail = -1;      // index into calls, gemms, attentions, routines, copies by kind
+  int32_t info = -1;        // index into Program::steps()
+  bool accumulate = false;  // kContract, kCopy: adds to the result when Run::accumulate is set
+  // kLoop
+  int32_t block = -1;
+  int32_t level = 0;
+  int64_t count = 0;
+  bool reverse = false;
+  Address number;           // i32 that the body reads
+  std::vector<Checked> checked, read;
+  bool may_be_minus_infinity = false;
+};
+
+struct ArenaBuffer {
+  int64_t bytes = 0;
+  int32_t first = 0, last = 0;   // steps of its region over which it is live
+  int64_t offset = 0;            // within the block's arena
+  int32_t first_info = 0, last_info = 0;
+  std::string name, scope;
+};
+
+// A region's instructions and its part of the arena.
+struct Block {
+  std::vector<Instruction> instructions;
+  std::vector<ArenaBuffer> buffers;
+  int64_t bytes = 0;
+  int32_t parent = -1;           // block whose loop runs this one
+  int32_t parent_buffer = -1;    // where this block's arena lies in the parent's
+  int64_t base = 0;              // absolute, after resolve()
+};
+
+struct ProgramImpl {
+  ir::Graph graph;
+  ir::Bindings bindings;
+  std::vector<Port> inputs, outputs;
+  std::vector<Block> blocks;     // [0] is the top level
+  std::vector<KernelCall> calls;
+  std::vector<CompiledKernel> kernels;
+  std::vector<GemmPlan> gemms;
+  std::vector<AttentionPlan> attentions;
+  std::vector<RoutinePlan> routines;
+  std::vector<CopyPlan> copies;
+  std::vector<StepInfo> infos;
+  std::vector<TransientBuffer> buffers;
+  std::vector<std::string> kernel_names;
+  std::shared_ptr<Jit> jit;      // owns the code
+  int64_t transient_bytes = 0;
+  int64_t batch_rows = 0;        // size of the batch dim; 0 without one
+  int32_t levels = 0;            // deepest loop nest
+};
+
+}  // namespace cad::backend
