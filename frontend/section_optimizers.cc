@@ -1,0 +1,177 @@
+// frontend/section_optimizers.cc -- `optimizer: adamw(lr: .., decay: 0.1, of: "h.*")` or a list of
+// entries into OptimizerUses: which definition, which parameters, which constants. What the update
+// computes is lowered in lower_optimizer.cc.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/suggest.h"
+#include "frontend/elaborate.h"
+#include "frontend/section_checker.h"
+
+namespace cad::frontend {
+
+namespace {
+
+bool is_tensor(const TypePattern& type, ir::DType dtype, bool dots) {
+  if (type.kind != TypePattern::Kind::kTensor || type.dtype != dtype) return false;
+  return dots ? type.terms.size() == 1 && type.terms[0].dots : type.terms.empty();
+}
+
+}  // namespace
+
+// (p: [..], g: [..], lr: f32[], step: i32[], constants..) -> [..]
+bool is_optimizer(const Definition& definition) {
+  const Signature& s = definition.signature;
+  if (s.parameters.size() < 4 || s.results.size() != 1 || !s.formals.empty()) return false;
+  const auto f32 = ir::DType::kF32;
+  const bool front = is_tensor(s.parameters[0].type, f32, true) && is_tensor(s.parameters[1].type, f32, true) &&
+                     is_tensor(s.parameters[2].type, f32, false) && is_tensor(s.parameters[3].type, ir::DType::kI32, false);
+  const bool rest = std::all_of(s.parameters.begin() + 4, s.parameters.end(), [](const Parameter& p) { return p.type.kind == TypePattern::Kind::kConstant; });
+  return front && rest && is_tensor(s.results[0], f32, true);
+}
+
+// (t: f32[], steps: f32[], constants..) -> f32[]
+bool is_schedule(const Definition& definition) {
+  const Signature& s = definition.signature;
+  if (s.parameters.size() < 2 || s.results.size() != 1 || !s.formals.empty()) return false;
+  const auto f32 = ir::DType::kF32;
+  return is_tensor(s.parameters[0].type, f32, false) && is_tensor(s.parameters[1].type, f32, false) && is_tensor(s.results[0], f32, false) &&
+         std::all_of(s.parameters.begin() + 2, s.parameters.end(), [](const Parameter& p) { return p.type.kind == TypePattern::Kind::kConstant; });
+}
+
+void SectionChecker::read_optimizers(const Key& key, ExprId value, TrainUse& train) {
+  for (const Arg& arg : elements(value)) {
+    if (!arg.name.empty()) return read_.wrong_form(key, value);
+    if (auto use = read_optimizer(key, arg.value)) train.optimizers.push_back(std::move(*use));
+  }
+}
+
+std::optional<OptimizerUse> SectionChecker::read_optimizer(const Key& key, ExprId value) {
+  const Expr& e = expr(strip_parens(module_.main().ast, value));
+  const bool bare = e.kind == ExprKind::kName || e.kind == ExprKind::kMember;
+  if (e.kind != ExprKind::kCall && !bare) {
+    read_.wrong_form(key, value);
+    return std::nullopt;
+  }
+  OptimizerUse use;
+  use.span = e.span;
+  const Expr& callee = bare ? e : expr(e.left);
+  if (callee.kind == ExprKind::kName && callee.text == "frozen") {
+    use.frozen = true;
+    use.name = "frozen";
+  } else if (!find_optimizer(use, callee)) {
+    return std::nullopt;
+  }
+  bool fine = true;
+  for (size_t i = 0; i < e.args.size() && !bare; ++i) fine = read_optimizer_argument(use, e.args[i], i == 0) && fine;
+  if (!fine) return std::nullopt;
+  if (!use.frozen && !use.lr.valid()) {
+    read_.report(DiagId::E0315, callee.span, fmt::format("`{}` lacks its learning rate `lr`", use.name))
+        .help(fmt::format("write `{}(lr: 1e-3)`", use.name));
+    return std::nullopt;
+  }
+  return use;
+}
+
+bool SectionChecker::find_optimizer(OptimizerUse& use, const Expr& callee) {
+  use.name = std::string(module_.sources->text(callee.span));
+  const Definition* found = find_definition(module_, use.name);
+  if (found == nullptr) {
+    std::vector<std::string> names = {"frozen"};
+    for (const auto& definition : module_.definitions) {
+      if (is_optimizer(*definition)) names.push_back(definition->name);
+    }
+    Diagnostic& d = read_.report(DiagId::E0313, callee.span, fmt::format("there is no optimizer `{}`", use.name));
+    if (auto near = suggest(use.name, names)) {
+      d.help(fmt::format("did you mean `{}`?", *near));
+    } else {
+      d.note("the standard library has `sgd`, `adam`, `adamw`, `lion` and `adafactor`");
+    }
+    return false;
+  }
+  if (!ensure_checked(module_, const_cast<Definition&>(*found), diagnostics_) || found->signature.broken) return false;
+  if (!is_optimizer(*found)) {
+    read_.report(DiagId::E0314, callee.span, fmt::format("`{}` is no optimizer", use.name))
+        .label(found->name_span(), "declared here")
+        .note("an optimizer is `layer name(p: [..], g: [..], lr: f32[], step: i32[], constants ..) -> [..]`");
+    return false;
+  }
+  use.definition = found;
+  return true;
+}
+
+bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, bool first) {
+  const std::string& name = arg.name.text;
+  const Expr& v = expr(strip_parens(module_.main().ast, arg.value));
+  if (v.kind == ExprKind::kError) return false;
+  if (name == "of") {
+    for (const Arg& part : elements(arg.value)) {
+      const Expr& pattern = expr(part.value);
+      if (pattern.kind != ExprKind::kString || pattern.text.empty()) {
+        read_.report(DiagId::E0315, pattern.span, "`of` wants path patterns in quotes such as `\"h.*\"`, or a list of them");
+        return false;
+      }
+      use.of.push_back(pattern.text);
+    }
+    return true;
+  }
+  if (use.frozen) {
+    read_.report(DiagId::E0315, arg.span, "`frozen` takes `of` alone");
+    return false;
+  }
+  if (name == "lr" || (first && arg.name.empty())) {
+    use.lr = arg.value;
+    return true;
+  }
+  if (name == "decay_all") {
+    auto on = read_.on_off({"decay_all", KeyKind::kSwitch, false, {}}, arg.value);
+    use.decay_all = on.value_or(false);
+    return on.has_value();
+  }
+  const Signature& signature = use.definition->signature;
+  if (name == "decay" && signature.find_parameter("decay") >= 0) {
+    auto number = constant_expression(module_, module_.main(), arg.value, diagnostics_);
+    if (!number) return false;
+    use.decay = number->evaluate(module_.bindings);
+    if (!use.decay || !(*use.decay >= 0) || *use.decay > 1e9) {
+      read_.report(DiagId::E0304, v.span, "`decay` wants a number, at least 0");
+      return false;
+    }
+    return true;
+  }
+  // betas: (a, b) are the constants beta1 and beta2
+  if (v.kind == ExprKind::kTuple && name.size() > 1 && name.back() == 's') {
+    const std::string stem = name.substr(0, name.size() - 1);
+    for (size_t i = 0; i < v.args.size(); ++i) {
+      const std::string constant = fmt::format("{}{}", stem, i + 1);
+      if (signature.find_parameter(constant) < 4) {
+        read_.report(DiagId::E0315, arg.span, fmt::format("`{}` takes no {} `{}`", use.name, i == 0 ? "constants" : "further one of", name));
+        return false;
+      }
+      const Key key{name.c_str(), KeyKind::kOpenFraction, false, {}};
+      auto number = constant_expression(module_, module_.main(), v.args[i].value, diagnostics_);
+      auto known = number ? number->evaluate(module_.bindings) : std::nullopt;
+      if (!number) return false;
+      if (!known || !(*known >= 0) || !(*known < 1)) {
+        read_.report(DiagId::E0304, expr(v.args[i].value).span, fmt::format("`{}` wants numbers from 0 up to and without 1", name));
+        return false;
+      }
+      use.constants.emplace_back(constant, *known);
+    }
+    return true;
+  }
+  const int at = name.empty() ? 4 : signature.find_parameter(name);
+  if (at < 4) {
+    std::vector<std::string> names = {"lr", "of", "decay_all"};
+    for (size_t i = 4; i < signature.parameters.size(); ++i) names.push_back(signature.parameters[i].name);
+    if (signature.find_parameter("beta1") >= 4) names.push_back("betas");
+    Diagnostic& d = read_.report(DiagId::E0315, arg.name.span, fmt::format("`{}` takes no `{}`", use.name, name));
+    if (auto near = suggest(name, names)) d.help(fmt::format("did you mean `{}`?", *near));
+    return false;
+  }
+  use.args.push_back(arg);
+  return true;
+}
+
+}  // namespace cad::frontend
