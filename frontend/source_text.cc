@@ -1,0 +1,87 @@
+// frontend/source_text.cc -- loading: a byte-order mark is skipped, everything else must be UTF-8.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "frontend/parse.h"
+
+namespace cad::frontend {
+namespace {
+
+constexpr std::string_view kBom = "\xEF\xBB\xBF";
+
+// The length of the UTF-8 sequence at `text[at]`, 0 when there is none (overlong forms,
+// surrogates and code points above U+10FFFF are none).
+size_t sequence_length(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
+  };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
+  const unsigned first = byte(0);
+  if (first < 0x80U) return 1;
+  if (first >= 0xC2U && first <= 0xDFU) return follows(1) ? 2 : 0;
+  if (first >= 0xE0U && first <= 0xEFU) {
+    if (first == 0xE0U && byte(1) < 0xA0U) return 0;
+    if (first == 0xEDU && byte(1) > 0x9FU) return 0;
+    return follows(1) && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xF0U && first <= 0xF4U) {
+    if (first == 0xF0U && byte(1) < 0x90U) return 0;
+    if (first == 0xF4U && byte(1) > 0x8FU) return 0;
+    return follows(1) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::optional<size_t> first_invalid(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = sequence_length(text, at);
+    if (length == 0) return at;
+    at += length;
+  }
+  return std::nullopt;
+}
+
+int line_of(std::string_view text, size_t offset) {
+  int line = 1;
+  for (size_t i = 0; i < offset; ++i) {
+    if (text[i] == '\n' || (text[i] == '\r' && !(i + 1 < text.size() && text[i + 1] == '\n'))) ++line;
+  }
+  return line;
+}
+
+// Two zero bytes in the first four, or a UTF-16 mark.
+bool looks_like_utf16(std::string_view text) {
+  if (text.size() < 2) return false;
+  const std::string_view mark = text.substr(0, 2);
+  if (mark == "\xFF\xFE" || mark == "\xFE\xFF") return true;
+  return text.size() >= 4 && ((text[0] == 0 && text[2] == 0) || (text[1] == 0 && text[3] == 0));
+}
+
+}  // namespace
+
+Result<FileId> load_source(Sources& sources, std::string path, std::string text) {
+  if (looks_like_utf16(text)) {
+    Diagnostic error = make_error(DiagId::E0016, fmt::format("{} is not UTF-8", path), kExitProgram);
+    error.note("it looks like UTF-16").help("save the file as UTF-8");
+    return error;
+  }
+  const size_t skipped = text.compare(0, kBom.size(), kBom) == 0 ? kBom.size() : 0;
+  if (const auto bad = first_invalid(std::string_view(text).substr(skipped))) {
+    const size_t offset = *bad + skipped;
+    Diagnostic error = make_error(
+        DiagId::E0016,
+        fmt::format("{} is not UTF-8: invalid byte 0x{:02X} in line {}, at byte offset {}", path,
+                    static_cast<unsigned char>(text[offset]), line_of(text, offset), offset),
+        kExitProgram);
+    error.help("save the file as UTF-8");
+    return error;
+  }
+  if (text.size() >= UINT32_MAX) {
+    return make_error(DiagId::E0016, fmt::format("{} is larger than 4 GiB", path), kExitProgram);
+  }
+  text.erase(0, skipped);
+  return sources.add(std::move(path), std::move(text));
+}
+
+}  // namespace cad::frontend
