@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/thread_pool.h"
+#include "base/check.h"
 
 namespace cad::backend {
 namespace {
@@ -25,7 +26,8 @@ DataColumn column_of(const ir::DataName& name, const ir::Bindings& bindings) {
   column.name = name.name;
   column.dtype = name.dtype;
   column.dims = name.dims;
-  for (const ir::Size& size : name.sizes) column.extents.push_back(evaluated(size, bindings, name.name));
+  for (const ir::Size& size : name.sizes)
+    column.extents.push_back(evaluated(size, bindings, name.name));
   CAD_CHECK(!column.extents.empty(), "data name `{}` has no batch dim", name.name);
   for (size_t i = 1; i < column.extents.size(); ++i) column.row_elements *= column.extents[i];
   for (const ir::Size& limit : name.id_limits) {
@@ -62,21 +64,25 @@ Diagnostic id_error(const DataColumn& column, const std::string& id, const std::
                                 : fmt::format("`{}` = {}", column.limit_name, column.limit);
   Diagnostic error = make_error(
       DiagId::E0607, fmt::format("id {} at {} is outside {}", id, place, limit), kExitRunFailed);
-  error.note(fmt::format("`{}` indexes it: ids are 0 to {}, and -1 for no row", column.name, column.limit - 1));
+  error.note(fmt::format("`{}` indexes it: ids are 0 to {}, and -1 for no row", column.name,
+                         column.limit - 1));
   return error;
 }
 
-Result<std::vector<std::string>> expand_files(const std::string& folder, const std::string& pattern) {
+Result<std::vector<std::string>> expand_files(const std::string& folder,
+                                              const std::string& pattern) {
   std::filesystem::path path(pattern);
   if (path.is_relative() && !folder.empty()) path = std::filesystem::path(folder) / path;
-  if (pattern.find_first_of("*?[") == std::string::npos) return std::vector<std::string>{path.string()};
+  if (pattern.find_first_of("*?[") == std::string::npos)
+    return std::vector<std::string>{path.string()};
   glob_t found{};
   const int status = ::glob(path.c_str(), 0, nullptr, &found);
   std::vector<std::string> files;
   for (size_t i = 0; status == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
   if (files.empty()) {
-    return make_error(DiagId::E0601, fmt::format("no file matches `{}`", path.string()), kExitNoInput);
+    return make_error(DiagId::E0601, fmt::format("no file matches `{}`", path.string()),
+                      kExitNoInput);
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -87,7 +93,8 @@ Result<DataSet> DataSet::open(const ir::DataSpec& spec, const DataOptions& optio
   CAD_CHECK(!spec.empty(), "a data set without a source");
   for (size_t i = 0; i < spec.size(); ++i) {
     std::vector<DataColumn> columns;
-    for (const ir::DataName& name : spec[i].names) columns.push_back(column_of(name, options.bindings));
+    for (const ir::DataName& name : spec[i].names)
+      columns.push_back(column_of(name, options.bindings));
     CAD_CHECK(!columns.empty(), "a data source without names");
     Part part;
     part.first_column = set.columns_.size();
@@ -98,7 +105,8 @@ Result<DataSet> DataSet::open(const ir::DataSpec& spec, const DataOptions& optio
     if (i == 0 && tokens) set.tokens_per_row_ = columns[0].row_elements;
     auto opened = open_source(spec[i], std::move(columns), options);
     if (!opened.ok()) {
-      if (spec[i].span.valid() && !opened.error().primary) opened.error().label(spec[i].span, "read here");
+      if (spec[i].span.valid() && !opened.error().primary)
+        opened.error().label(spec[i].span, "read here");
       return std::move(opened.error());
     }
     part.source = std::move(*opened);
@@ -116,7 +124,8 @@ std::string DataSet::describe() const {
 
 void DataSet::load(int64_t first, int64_t count, std::span<std::byte* const> buffers,
                    ThreadPool* pool) const {
-  CAD_CHECK(buffers.size() == columns_.size(), "load: {} buffers for {} columns", buffers.size(), columns_.size());
+  CAD_CHECK(buffers.size() == columns_.size(), "load: {} buffers for {} columns", buffers.size(),
+            columns_.size());
   const auto load_rows = [&](int64_t begin, int64_t end) {
     std::vector<std::byte*> targets;
     for (const Part& part : parts_) {

@@ -1,8 +1,8 @@
 // backend/data.h -- where the rows of a training step come from. A DataSet is opened once: every
 // file is found, its size checked, and every id checked against the dims it indexes, so a step
-// cannot fail on data. Row n of a run (n = 0, 1, .. over all steps and micro-batches) is then a pure
-// function of (files, seed, n): a run resumes at any row, and any device can read its own rows.
-// Formats: backend/data_sources.cc, data_csv.cc; orders: backend/data_order.h.
+// cannot fail on data. Row n of a run (n = 0, 1, .. over all steps and micro-batches) is then a
+// pure function of (files, seed, n): a run resumes at any row, and any device can read its own
+// rows. Formats: backend/data_sources.cc, data_csv.cc; orders: backend/data_order.h.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ struct DataColumn {
   std::string name;
   ir::DType dtype = ir::DType::kF32;
   std::vector<std::string> dims;
-  std::vector<int64_t> extents;      // of a micro-batch; [0] is the batch
+  std::vector<int64_t> extents;  // of a micro-batch; [0] is the batch
   int64_t row_elements = 1;
-  int64_t limit = INT64_MAX;         // ids are in [-1, limit)
-  std::string limit_name;            // "V"
+  int64_t limit = INT64_MAX;  // ids are in [-1, limit)
+  std::string limit_name;     // "V"
   [[nodiscard]] int64_t row_bytes() const { return row_elements * ir::dtype_bytes(dtype); }
   [[nodiscard]] int64_t bytes() const { return row_bytes() * extents[0]; }
 };
@@ -36,7 +36,7 @@ struct DataColumn {
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  [[nodiscard]] virtual int64_t rows() const = 0;   // kEndless: no end
+  [[nodiscard]] virtual int64_t rows() const = 0;  // kEndless: no end
   virtual void read(int64_t row, std::span<std::byte* const> targets) const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;  // "2 files, 4,404,411 bytes"
 };
@@ -44,9 +44,9 @@ constexpr int64_t kEndless = INT64_MAX;
 
 struct DataOptions {
   ir::Bindings bindings;
-  std::string folder;      // that file names are relative to
+  std::string folder;  // that file names are relative to
   uint64_t seed = 0;
-  bool shuffled = true;    // evaluation reads in order
+  bool shuffled = true;  // evaluation reads in order
 };
 
 class DataSet {
@@ -89,6 +89,7 @@ SourceResult open_synthetic(std::vector<DataColumn> columns, uint64_t seed);
 Diagnostic id_error(const DataColumn& column, const std::string& id, const std::string& place);
 
 // Files that match `pattern` (`*`, `?`, `[..]`), in name order; E0601 when there is none.
-Result<std::vector<std::string>> expand_files(const std::string& folder, const std::string& pattern);
+Result<std::vector<std::string>> expand_files(const std::string& folder,
+                                              const std::string& pattern);
 
 }  // namespace cad::backend

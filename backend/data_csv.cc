@@ -17,7 +17,8 @@ namespace {
 
 std::string_view trimmed(std::string_view field) {
   while (!field.empty() && (field.front() == ' ' || field.front() == '"')) field.remove_prefix(1);
-  while (!field.empty() && (field.back() == ' ' || field.back() == '"' || field.back() == '\r')) field.remove_suffix(1);
+  while (!field.empty() && (field.back() == ' ' || field.back() == '"' || field.back() == '\r'))
+    field.remove_suffix(1);
   return field;
 }
 
@@ -76,32 +77,44 @@ class CsvSource : public RowSource {
       at += bytes;
     }
   }
-  [[nodiscard]] std::string describe() const override { return fmt::format("{} rows of csv", rows_); }
+  [[nodiscard]] std::string describe() const override {
+    return fmt::format("{} rows of csv", rows_);
+  }
 
  private:
-  Status add_line(const std::string& path, int64_t line, const std::vector<std::string_view>& fields) {
+  Status add_line(const std::string& path, int64_t line,
+                  const std::vector<std::string_view>& fields) {
     const auto wrong = [&](const std::string& why) {
-      return make_error(DiagId::E0610, fmt::format("`{}` line {}: {}", path, line, why), kExitRunFailed);
+      return make_error(DiagId::E0610, fmt::format("`{}` line {}: {}", path, line, why),
+                        kExitRunFailed);
     };
     std::vector<double> values(fields.size());
     for (size_t i = 0; i < fields.size(); ++i) {
       if (number(fields[i], values[i])) continue;
       if (line == 1) return Ok{};  // a header
-      return wrong(fmt::format("field {} is `{}`, not a number", i + 1, trimmed(fields[i]).substr(0, 40)));
+      return wrong(
+          fmt::format("field {} is `{}`, not a number", i + 1, trimmed(fields[i]).substr(0, 40)));
     }
-    if (fields.size() != fields_) return wrong(fmt::format("found {} fields, needed {}", fields.size(), fields_));
+    if (fields.size() != fields_)
+      return wrong(fmt::format("found {} fields, needed {}", fields.size(), fields_));
     size_t at = data_.size(), field = 0;
     data_.resize(at + row_bytes_);
     for (const DataColumn& column : columns_) {
       for (int64_t i = 0; i < column.row_elements; ++i, ++field) {
         std::string value;
         const double number = values[field];
-        if (convert_elements(StoredType::kF64, reinterpret_cast<const std::byte*>(&number), false, 1, column.dtype, data_.data() + at, value) >= 0) {
-          return make_error(DiagId::E0608, fmt::format("{} in field {} of `{}` line {} does not fit {} of `{}`", value, field + 1, path, line, ir::dtype_name(column.dtype), column.name), kExitRunFailed);
+        if (convert_elements(StoredType::kF64, reinterpret_cast<const std::byte*>(&number), false,
+                             1, column.dtype, data_.data() + at, value) >= 0) {
+          return make_error(
+              DiagId::E0608,
+              fmt::format("{} in field {} of `{}` line {} does not fit {} of `{}`", value,
+                          field + 1, path, line, ir::dtype_name(column.dtype), column.name),
+              kExitRunFailed);
         }
         const bool is_id = column.dtype == ir::DType::kI32 && column.limit != INT64_MAX;
         if (is_id && (number < -1 || number >= static_cast<double>(column.limit))) {
-          return id_error(column, fmt::format("{}", number), fmt::format("field {} of `{}` line {}", field + 1, path, line));
+          return id_error(column, fmt::format("{}", number),
+                          fmt::format("field {} of `{}` line {}", field + 1, path, line));
         }
         at += static_cast<size_t>(ir::dtype_bytes(column.dtype));
       }
@@ -122,7 +135,8 @@ SourceResult open_csv(std::vector<DataColumn> columns, const std::vector<std::st
   auto source = std::make_shared<CsvSource>(std::move(columns));
   for (const std::string& file : files) CAD_TRY_VOID(source->add(file));
   if (source->rows() == 0) {
-    return make_error(DiagId::E0606, fmt::format("`{}` has no rows", files.empty() ? "" : files[0]), kExitRunFailed);
+    return make_error(DiagId::E0606, fmt::format("`{}` has no rows", files.empty() ? "" : files[0]),
+                      kExitRunFailed);
   }
   return std::shared_ptr<RowSource>(source);
 }

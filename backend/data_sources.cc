@@ -10,6 +10,7 @@
 #include "backend/mapped_file.h"
 #include "backend/npy.h"
 #include "backend/safetensors.h"
+#include "base/check.h"
 #include "ir/random.h"
 
 namespace cad::backend {
@@ -31,12 +32,16 @@ void store_id(ir::DType dtype, std::byte* at, int64_t i, int64_t id) {
 
 class TokenSource : public RowSource {
  public:
-  TokenSource(std::vector<DataColumn> columns, int width) : columns_(std::move(columns)), width_(width) {}
+  TokenSource(std::vector<DataColumn> columns, int width)
+      : columns_(std::move(columns)), width_(width) {}
 
   Status add(const std::string& path, bool bytes) {
     CAD_TRY(file, MappedFile::open(path));
     if (file.size() % static_cast<uint64_t>(width_) != 0) {
-      Diagnostic error = make_error(DiagId::E0605, fmt::format("`{}` has {} bytes, not a multiple of {}", path, file.size(), width_), kExitRunFailed);
+      Diagnostic error = make_error(
+          DiagId::E0605,
+          fmt::format("`{}` has {} bytes, not a multiple of {}", path, file.size(), width_),
+          kExitRunFailed);
       error.note(fmt::format("its tokens are read as u{}", width_ * 8));
       return error;
     }
@@ -44,9 +49,13 @@ class TokenSource : public RowSource {
     const int64_t tokens = static_cast<int64_t>(file.size()) / width_;
     const int64_t windows = tokens < 2 ? 0 : (tokens - 1) / std::max<int64_t>(window, 1);
     if (windows < 1) {
-      Diagnostic error = make_error(
-          DiagId::E0606, fmt::format("`{}` is shorter than one window: found {} {}, needed {}", path, tokens, bytes ? "bytes" : "tokens", window + 1), kExitRunFailed);
-      error.note(fmt::format("a window is {} tokens, and the token after it is the last label", window));
+      Diagnostic error =
+          make_error(DiagId::E0606,
+                     fmt::format("`{}` is shorter than one window: found {} {}, needed {}", path,
+                                 tokens, bytes ? "bytes" : "tokens", window + 1),
+                     kExitRunFailed);
+      error.note(
+          fmt::format("a window is {} tokens, and the token after it is the last label", window));
       return error;
     }
     files_.push_back({std::move(file), rows_, tokens});
@@ -62,14 +71,16 @@ class TokenSource : public RowSource {
     const int64_t start = (row - file.first_row) * window;
     for (size_t c = 0; c < columns_.size(); ++c) {
       for (int64_t i = 0; i < window; ++i) {
-        store_id(columns_[c].dtype, targets[c], i, token(file, start + i + static_cast<int64_t>(c)));
+        store_id(columns_[c].dtype, targets[c], i,
+                 token(file, start + i + static_cast<int64_t>(c)));
       }
     }
   }
   [[nodiscard]] std::string describe() const override {
     int64_t tokens = 0;
     for (const File& file : files_) tokens += file.tokens;
-    return fmt::format("{} tokens in {} file{}", tokens, files_.size(), files_.size() == 1 ? "" : "s");
+    return fmt::format("{} tokens in {} file{}", tokens, files_.size(),
+                       files_.size() == 1 ? "" : "s");
   }
 
  private:
@@ -107,7 +118,8 @@ class TokenSource : public RowSource {
       if (id < limit) continue;
       const std::string place = fmt::format("token {} of `{}`", i, file.bytes.path());
       if (tightest->limit != INT64_MAX) return id_error(*tightest, std::to_string(id), place);
-      return make_error(DiagId::E0608, fmt::format("{} at {} does not fit i32", id, place), kExitRunFailed);
+      return make_error(DiagId::E0608, fmt::format("{} at {} does not fit i32", id, place),
+                        kExitRunFailed);
     }
     return Ok{};
   }
@@ -138,11 +150,14 @@ class NpySource : public RowSource {
     }
     if (column == 0) {
       rows_ = rows;
-      if (rows == 0) return make_error(DiagId::E0606, fmt::format("`{}` has no rows", paths[0]), kExitRunFailed);
+      if (rows == 0)
+        return make_error(DiagId::E0606, fmt::format("`{}` has no rows", paths[0]), kExitRunFailed);
     } else if (rows != rows_) {
-      return make_error(DiagId::E0609,
-                        fmt::format("`{}` has {} rows of `{}`, `{}` has {} of `{}`", arrays_[0][0].file.path(),
-                                    rows_, columns_[0].name, paths[0], rows, wanted.name), kExitRunFailed);
+      return make_error(
+          DiagId::E0609,
+          fmt::format("`{}` has {} rows of `{}`, `{}` has {} of `{}`", arrays_[0][0].file.path(),
+                      rows_, columns_[0].name, paths[0], rows, wanted.name),
+          kExitRunFailed);
     }
     arrays_.push_back(std::move(arrays));
     return Ok{};
@@ -157,7 +172,9 @@ class NpySource : public RowSource {
       array.file.read_row(row - array.first_row, columns_[c].dtype, targets[c], ignored);
     }
   }
-  [[nodiscard]] std::string describe() const override { return fmt::format("{} rows of npy", rows_); }
+  [[nodiscard]] std::string describe() const override {
+    return fmt::format("{} rows of npy", rows_);
+  }
 
  private:
   struct Array {
@@ -170,14 +187,20 @@ class NpySource : public RowSource {
     for (size_t d = 1; fits && d < shape.size(); ++d) fits = shape[d] == wanted.extents[d];
     if (fits) return Ok{};
     std::string sizes = wanted.dims.empty() ? "" : wanted.dims[0];
-    for (size_t d = 1; d < wanted.extents.size(); ++d) sizes += fmt::format(", {} = {}", wanted.dims[d], wanted.extents[d]);
-    return make_error(DiagId::E0609, fmt::format("`{}` is {}, `{}` needs [{}]", file.path(), shape_text(shape), wanted.name, sizes), kExitRunFailed);
+    for (size_t d = 1; d < wanted.extents.size(); ++d)
+      sizes += fmt::format(", {} = {}", wanted.dims[d], wanted.extents[d]);
+    return make_error(DiagId::E0609,
+                      fmt::format("`{}` is {}, `{}` needs [{}]", file.path(), shape_text(shape),
+                                  wanted.name, sizes),
+                      kExitRunFailed);
   }
   static Status check_values(const NpyFile& file, const DataColumn& wanted) {
     const StoredType type = file.header().type;
-    const bool narrow = wanted.dtype == ir::DType::kI32 ? !(type <= StoredType::kI16 || type == StoredType::kI32)
+    const bool narrow = wanted.dtype == ir::DType::kI32
+                            ? !(type <= StoredType::kI16 || type == StoredType::kI32)
                         : wanted.dtype == ir::DType::kBool ? type != StoredType::kBool
-                        : wanted.dtype == ir::DType::kF32 ? type == StoredType::kF64 : true;
+                        : wanted.dtype == ir::DType::kF32  ? type == StoredType::kF64
+                                                           : true;
     const bool ids = wanted.dtype == ir::DType::kI32 && wanted.limit != INT64_MAX;
     if (!narrow && !ids) return Ok{};
     std::vector<std::byte> buffer(static_cast<size_t>(wanted.row_bytes()));
@@ -188,7 +211,10 @@ class NpySource : public RowSource {
       };
       const int64_t bad = file.read_row(row, wanted.dtype, buffer.data(), value);
       if (bad >= 0) {
-        return make_error(DiagId::E0608, fmt::format("{} at {} does not fit {} of `{}`", value, place(bad), ir::dtype_name(wanted.dtype), wanted.name), kExitRunFailed);
+        return make_error(DiagId::E0608,
+                          fmt::format("{} at {} does not fit {} of `{}`", value, place(bad),
+                                      ir::dtype_name(wanted.dtype), wanted.name),
+                          kExitRunFailed);
       }
       for (int64_t i = 0; ids && i < wanted.row_elements; ++i) {
         int32_t id = 0;
@@ -218,16 +244,18 @@ class SyntheticSource : public RowSource {
     for (size_t c = 0; c < columns_.size(); ++c) {
       const DataColumn& column = columns_[c];
       for (int64_t i = 0; i < column.row_elements; ++i) {
-        const auto words = ir::philox(keys_[c], static_cast<uint64_t>(i), static_cast<uint64_t>(row));
+        const auto words =
+            ir::philox(keys_[c], static_cast<uint64_t>(i), static_cast<uint64_t>(row));
         if (ir::is_float(column.dtype)) {
           const float value = ir::standard_normal(words[0], words[1]);
           std::string ignored;
-          convert_elements(StoredType::kF32, reinterpret_cast<const std::byte*>(&value), false, 1, column.dtype,
-                           targets[c] + i * ir::dtype_bytes(column.dtype), ignored);
+          convert_elements(StoredType::kF32, reinterpret_cast<const std::byte*>(&value), false, 1,
+                           column.dtype, targets[c] + i * ir::dtype_bytes(column.dtype), ignored);
         } else if (column.dtype == ir::DType::kBool) {
           targets[c][i] = static_cast<std::byte>(words[0] & 1);
         } else {
-          const uint64_t limit = column.limit == INT64_MAX ? 256 : static_cast<uint64_t>(column.limit);
+          const uint64_t limit =
+              column.limit == INT64_MAX ? 256 : static_cast<uint64_t>(column.limit);
           store_id(column.dtype, targets[c], i, static_cast<int64_t>(words[0] * limit >> 32));
         }
       }
@@ -246,14 +274,17 @@ SourceResult open_text(const ir::DataSource& spec, std::vector<DataColumn> colum
                        const std::vector<std::string>& files) {
   const bool bytes = spec.kind == ir::DataSource::Kind::kText;
   CAD_CHECK(columns.size() <= 2, "text data with {} names", columns.size());
-  auto source = std::make_shared<TokenSource>(std::move(columns), bytes ? 1 : spec.wide_tokens ? 4 : 2);
+  auto source = std::make_shared<TokenSource>(std::move(columns), bytes              ? 1
+                                                                  : spec.wide_tokens ? 4
+                                                                                     : 2);
   for (const std::string& file : files) CAD_TRY_VOID(source->add(file, bytes));
   return std::shared_ptr<RowSource>(source);
 }
 
 SourceResult open_npy(const ir::DataSource&, std::vector<DataColumn> columns,
                       const std::vector<std::vector<std::string>>& files) {
-  CAD_CHECK(columns.size() == files.size(), "npy: {} names for {} files", columns.size(), files.size());
+  CAD_CHECK(columns.size() == files.size(), "npy: {} names for {} files", columns.size(),
+            files.size());
   const size_t count = columns.size();
   auto source = std::make_shared<NpySource>(std::move(columns));
   for (size_t i = 0; i < count; ++i) CAD_TRY_VOID(source->add(i, files[i]));

@@ -33,8 +33,10 @@ class DictParser {
         descr = *value;
         seen |= 1;
       } else if (*key == "fortran_order") {
-        if (word("True")) fortran = true;
-        else if (!word("False")) return "`fortran_order` is neither True nor False";
+        if (word("True"))
+          fortran = true;
+        else if (!word("False"))
+          return "`fortran_order` is neither True nor False";
         seen |= 2;
       } else if (*key == "shape") {
         if (!tuple()) return "`shape` is not a tuple of sizes";
@@ -98,11 +100,13 @@ class DictParser {
 };
 
 std::optional<StoredType> type_of(std::string_view code) {
-  static const struct { const char* code; StoredType type; } table[] = {
-      {"b1", StoredType::kBool}, {"u1", StoredType::kU8},  {"i1", StoredType::kI8},
-      {"u2", StoredType::kU16},  {"i2", StoredType::kI16}, {"u4", StoredType::kU32},
-      {"i4", StoredType::kI32},  {"u8", StoredType::kU64}, {"i8", StoredType::kI64},
-      {"f2", StoredType::kF16},  {"f4", StoredType::kF32}, {"f8", StoredType::kF64}};
+  static const struct {
+    const char* code;
+    StoredType type;
+  } table[] = {{"b1", StoredType::kBool}, {"u1", StoredType::kU8},  {"i1", StoredType::kI8},
+               {"u2", StoredType::kU16},  {"i2", StoredType::kI16}, {"u4", StoredType::kU32},
+               {"i4", StoredType::kI32},  {"u8", StoredType::kU64}, {"i8", StoredType::kI64},
+               {"f2", StoredType::kF16},  {"f4", StoredType::kF32}, {"f8", StoredType::kF64}};
   for (const auto& row : table) {
     if (code == row.code) return row.type;
   }
@@ -116,15 +120,19 @@ Result<NpyHeader> parse_npy(std::string_view bytes, const std::string& path) {
     return make_error(DiagId::E0604, fmt::format("`{}` is not a readable npy file: {}", path, why),
                       kExitRunFailed);
   };
-  const auto byte = [&](size_t i) { return static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])); };
-  if (bytes.size() < 10 || bytes.substr(0, 6) != "\x93NUMPY") return broken("it does not start with the magic bytes");
+  const auto byte = [&](size_t i) {
+    return static_cast<uint64_t>(static_cast<unsigned char>(bytes[i]));
+  };
+  if (bytes.size() < 10 || bytes.substr(0, 6) != "\x93NUMPY")
+    return broken("it does not start with the magic bytes");
   const uint64_t major = byte(6);
   if (major < 1 || major > 3) return broken(fmt::format("unknown format version {}", major));
   const uint64_t start = major == 1 ? 10 : 12;
   if (bytes.size() < start) return broken("the file ends within its header");
   const uint64_t length = major == 1 ? byte(8) | byte(9) << 8
                                      : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > bytes.size() - start) return broken(fmt::format("header length {} is beyond the file", length));
+  if (length > bytes.size() - start)
+    return broken(fmt::format("header length {} is beyond the file", length));
   DictParser dict(bytes.substr(start, length));
   if (std::string why = dict.parse(); !why.empty()) return broken(why);
   NpyHeader header;
@@ -141,15 +149,19 @@ Result<NpyHeader> parse_npy(std::string_view bytes, const std::string& path) {
   header.data_start = start + length;
   bool empty = false;
   for (const int64_t size : header.shape) {
-    if (size == 0) empty = true;
-    else if (__builtin_mul_overflow(header.elements, size, &header.elements)) return broken("the product of its sizes is beyond 63 bits");
+    if (size == 0)
+      empty = true;
+    else if (__builtin_mul_overflow(header.elements, size, &header.elements))
+      return broken("the product of its sizes is beyond 63 bits");
   }
   if (empty) header.elements = 0;
   int64_t needed = 0;
-  if (__builtin_mul_overflow(header.elements, int64_t{stored_bytes(*type)}, &needed)) return broken("its bytes are beyond 63 bits");
+  if (__builtin_mul_overflow(header.elements, int64_t{stored_bytes(*type)}, &needed))
+    return broken("its bytes are beyond 63 bits");
   const uint64_t found = bytes.size() - header.data_start;
   if (static_cast<uint64_t>(needed) != found) {
-    return broken(fmt::format("{} needs {} bytes of data, found {}", shape_text(header.shape), needed, found));
+    return broken(fmt::format("{} needs {} bytes of data, found {}", shape_text(header.shape),
+                              needed, found));
   }
   return header;
 }
@@ -161,7 +173,8 @@ Result<NpyFile> NpyFile::open(const std::string& path) {
   result.file_ = std::move(file);
   result.header_ = std::move(header);
   result.row_elements_ = 1;
-  for (size_t i = 1; i < result.header_.shape.size(); ++i) result.row_elements_ *= result.header_.shape[i];
+  for (size_t i = 1; i < result.header_.shape.size(); ++i)
+    result.row_elements_ *= result.header_.shape[i];
   return result;
 }
 
@@ -193,7 +206,7 @@ int64_t NpyFile::read_row(int64_t row, ir::DType to, std::byte* target, std::str
 Status write_npy(const std::string& path, StoredType type, const std::vector<int64_t>& shape,
                  const void* data) {
   static const char* const codes[] = {"|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4",
-                                      "<u8", "<i8", "<f2", "", "<f4", "<f8"};
+                                      "<u8", "<i8", "<f2", "",    "<f4", "<f8"};
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                  codes[static_cast<int>(type)], fmt::join(shape, ", "),
                                  shape.size() == 1 ? "," : "");

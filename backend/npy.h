@@ -13,7 +13,7 @@ namespace cad::backend {
 
 struct NpyHeader {
   StoredType type = StoredType::kF32;
-  bool swap = false;      // the other byte order
+  bool swap = false;  // the other byte order
   bool fortran = false;
   std::vector<int64_t> shape;
   int64_t elements = 1;

@@ -47,11 +47,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::kShape) {
       if (value > INT64_MAX) return fail(fmt::format("{}: a size is beyond 63 bits", tensor()));
       current_.shape.push_back(static_cast<int64_t>(value));
-      if (current_.shape.size() > 1024) return fail(fmt::format("{}: more than 1024 dims", tensor()));
+      if (current_.shape.size() > 1024)
+        return fail(fmt::format("{}: more than 1024 dims", tensor()));
       return true;
     }
     if (place_ == Place::kOffsets) {
-      if (offsets_ == 2) return fail(fmt::format("{}: `data_offsets` has more than two numbers", tensor()));
+      if (offsets_ == 2)
+        return fail(fmt::format("{}: `data_offsets` has more than two numbers", tensor()));
       (offsets_++ == 0 ? current_.begin : current_.end) = value;
       return true;
     }
@@ -77,15 +79,19 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool binary(binary_t&) override { return value_error(); }
   bool start_object(std::size_t) override {
-    if (place_ == Place::kOutside) place_ = Place::kTop;
-    else if (place_ == Place::kTop) start_entry();
-    else return value_error();
+    if (place_ == Place::kOutside)
+      place_ = Place::kTop;
+    else if (place_ == Place::kTop)
+      start_entry();
+    else
+      return value_error();
     return true;
   }
   bool key(string_t& name) override {
     auto& seen = place_ == Place::kTop ? names_ : keys_;
     if (!seen.insert(name).second) {
-      if (place_ == Place::kTop) return fail(fmt::format("duplicate tensor name `{}`", shown(name)));
+      if (place_ == Place::kTop)
+        return fail(fmt::format("duplicate tensor name `{}`", shown(name)));
       return fail(fmt::format("{}: duplicate key `{}`", tensor(), shown(name)));
     }
     if (place_ == Place::kEntry && name != "dtype" && name != "shape" && name != "data_offsets") {
@@ -105,9 +111,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(std::size_t) override {
-    if (place_ == Place::kEntry && key_ == "shape") place_ = Place::kShape;
-    else if (place_ == Place::kEntry && key_ == "data_offsets") place_ = Place::kOffsets;
-    else return value_error();
+    if (place_ == Place::kEntry && key_ == "shape")
+      place_ = Place::kShape;
+    else if (place_ == Place::kEntry && key_ == "data_offsets")
+      place_ = Place::kOffsets;
+    else
+      return value_error();
     return true;
   }
   bool end_array() override {
@@ -140,12 +149,18 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool value_error() {
     switch (place_) {
-      case Place::kOutside: return fail("the header is not a JSON object");
-      case Place::kTop: return fail(fmt::format("{}: its entry is not an object", tensor()));
-      case Place::kMetadata: return fail(fmt::format("`__metadata__`: `{}` is not a string", shown(key_)));
-      default: break;
+      case Place::kOutside:
+        return fail("the header is not a JSON object");
+      case Place::kTop:
+        return fail(fmt::format("{}: its entry is not an object", tensor()));
+      case Place::kMetadata:
+        return fail(fmt::format("`__metadata__`: `{}` is not a string", shown(key_)));
+      default:
+        break;
     }
-    const char* wanted = key_ == "dtype" ? "a string" : key_ == "shape" ? "a list of sizes" : "two offsets";
+    const char* wanted = key_ == "dtype"   ? "a string"
+                         : key_ == "shape" ? "a list of sizes"
+                                           : "two offsets";
     return fail(fmt::format("{}: `{}` is not {}", tensor(), shown(key_), wanted));
   }
 
@@ -159,14 +174,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 // Empty when the tensor's bytes are exactly those its shape needs.
 std::string check_extent(StoredTensor& tensor, uint64_t data_size) {
   const std::string name = fmt::format("tensor `{}`", shown(tensor.name));
-  if (tensor.begin > tensor.end) return fmt::format("{}: begins at {} after its end {}", name, tensor.begin, tensor.end);
+  if (tensor.begin > tensor.end)
+    return fmt::format("{}: begins at {} after its end {}", name, tensor.begin, tensor.end);
   if (tensor.end > data_size) {
     return fmt::format("{}: ends at byte {} of {} bytes of data", name, tensor.end, data_size);
   }
   uint64_t elements = 1;
   bool empty = false;
   for (const int64_t size : tensor.shape) {
-    if (size == 0) empty = true;
+    if (size == 0)
+      empty = true;
     else if (__builtin_mul_overflow(elements, static_cast<uint64_t>(size), &elements)) {
       return fmt::format("{}: the product of its sizes is beyond 64 bits", name);
     }
@@ -178,7 +195,8 @@ std::string check_extent(StoredTensor& tensor, uint64_t data_size) {
   }
   if (bytes != tensor.end - tensor.begin) {
     return fmt::format("{}: {} of {} needs {} bytes, its offsets give {}", name,
-                       shape_text(tensor.shape), stored_name(tensor.type), bytes, tensor.end - tensor.begin);
+                       shape_text(tensor.shape), stored_name(tensor.type), bytes,
+                       tensor.end - tensor.begin);
   }
   tensor.elements = static_cast<int64_t>(elements);
   return "";
@@ -198,7 +216,8 @@ std::string check_cover(const std::vector<StoredTensor>& tensors, uint64_t data_
       return fmt::format("tensor `{}`: overlaps `{}`", shown(tensor->name), shown(before->name));
     }
     if (tensor->begin > at) {
-      return fmt::format("tensor `{}`: a hole of {} bytes before it", shown(tensor->name), tensor->begin - at);
+      return fmt::format("tensor `{}`: a hole of {} bytes before it", shown(tensor->name),
+                         tensor->begin - at);
     }
     if (tensor->end > at) before = tensor;
     at = tensor->end;
@@ -215,16 +234,21 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 Result<SafetensorsHeader> parse_safetensors(std::string_view bytes, const std::string& path) {
   const auto broken = [&](const std::string& why) {
-    return make_error(DiagId::E0603, fmt::format("`{}` is not a valid safetensors file: {}", path, why),
+    return make_error(DiagId::E0603,
+                      fmt::format("`{}` is not a valid safetensors file: {}", path, why),
                       kExitRunFailed);
   };
-  if (bytes.size() < 8) return broken(fmt::format("{} bytes cannot hold the header length", bytes.size()));
+  if (bytes.size() < 8)
+    return broken(fmt::format("{} bytes cannot hold the header length", bytes.size()));
   uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(bytes[static_cast<size_t>(i)]);
+  for (int i = 7; i >= 0; --i)
+    length = length << 8 | static_cast<unsigned char>(bytes[static_cast<size_t>(i)]);
   if (length > bytes.size() - 8) {
-    return broken(fmt::format("header length {} is beyond the file's {} bytes", length, bytes.size()));
+    return broken(
+        fmt::format("header length {} is beyond the file's {} bytes", length, bytes.size()));
   }
-  if (length > kMaxHeader) return broken(fmt::format("header length {} is over the limit of {}", length, kMaxHeader));
+  if (length > kMaxHeader)
+    return broken(fmt::format("header length {} is over the limit of {}", length, kMaxHeader));
   if (length == 0) return broken("the header is empty");
   const std::string_view text = bytes.substr(8, length);
   if (text[0] != '{') return broken("the header is not a JSON object");
@@ -237,7 +261,8 @@ Result<SafetensorsHeader> parse_safetensors(std::string_view bytes, const std::s
   for (StoredTensor& tensor : reader.header.tensors) {
     if (std::string why = check_extent(tensor, data_size); !why.empty()) return broken(why);
   }
-  if (std::string why = check_cover(reader.header.tensors, data_size); !why.empty()) return broken(why);
+  if (std::string why = check_cover(reader.header.tensors, data_size); !why.empty())
+    return broken(why);
   reader.header.data_start = 8 + length;
   return std::move(reader.header);
 }

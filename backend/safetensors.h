@@ -26,7 +26,7 @@ struct StoredTensor {
 struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;  // in the header's order
   std::map<std::string, std::string> metadata;
-  uint64_t data_start = 0;            // bytes, from the start of the file
+  uint64_t data_start = 0;  // bytes, from the start of the file
 };
 
 // `bytes` is the whole file. Used by the fuzzer as well.

@@ -11,22 +11,36 @@ namespace cad::backend {
 
 int stored_bytes(StoredType type) {
   switch (type) {
-    case StoredType::kBool: case StoredType::kU8: case StoredType::kI8: return 1;
-    case StoredType::kU16: case StoredType::kI16: case StoredType::kF16: case StoredType::kBF16:
+    case StoredType::kBool:
+    case StoredType::kU8:
+    case StoredType::kI8:
+      return 1;
+    case StoredType::kU16:
+    case StoredType::kI16:
+    case StoredType::kF16:
+    case StoredType::kBF16:
       return 2;
-    case StoredType::kU32: case StoredType::kI32: case StoredType::kF32: return 4;
-    case StoredType::kU64: case StoredType::kI64: case StoredType::kF64: return 8;
+    case StoredType::kU32:
+    case StoredType::kI32:
+    case StoredType::kF32:
+      return 4;
+    case StoredType::kU64:
+    case StoredType::kI64:
+    case StoredType::kF64:
+      return 8;
   }
   return 0;
 }
 
 const char* stored_name(StoredType type) {
-  static const char* const names[] = {"BOOL", "U8", "I8", "U16", "I16", "U32", "I32",
-                                      "U64", "I64", "F16", "BF16", "F32", "F64"};
+  static const char* const names[] = {"BOOL", "U8",  "I8",  "U16",  "I16", "U32", "I32",
+                                      "U64",  "I64", "F16", "BF16", "F32", "F64"};
   return names[static_cast<int>(type)];
 }
 
-bool stored_is_float(StoredType type) { return type >= StoredType::kF16; }
+bool stored_is_float(StoredType type) {
+  return type >= StoredType::kF16;
+}
 
 float f16_to_f32(uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
@@ -97,7 +111,8 @@ bool store(ir::DType to, std::byte* at, double value) {
       std::memcpy(at, &narrow, 4);
       return true;
     }
-    case ir::DType::kF16: case ir::DType::kBF16: {
+    case ir::DType::kF16:
+    case ir::DType::kBF16: {
       const auto narrow = static_cast<float>(value);
       const bool half = to == ir::DType::kF16;
       const uint16_t bits = half ? f32_to_f16(narrow) : f32_to_bf16(narrow);
@@ -127,7 +142,9 @@ int64_t convert_all(const std::byte* source, bool swap, int64_t count, ir::DType
 }
 
 template <class T>
-T identity(T x) { return x; }
+T identity(T x) {
+  return x;
+}
 
 }  // namespace
 
@@ -141,7 +158,8 @@ int64_t convert_elements(StoredType from, const std::byte* source, bool swap, in
   }
   switch (from) {
 #define CAD_CONVERT(kind, type, decode) \
-  case StoredType::kind: return convert_all<type>(source, swap, count, to, target, value, decode);
+  case StoredType::kind:                \
+    return convert_all<type>(source, swap, count, to, target, value, decode);
     CAD_CONVERT(kBool, uint8_t, [](uint8_t x) { return x != 0 ? 1 : 0; })
     CAD_CONVERT(kU8, uint8_t, identity<int>)
     CAD_CONVERT(kI8, int8_t, identity<int>)

@@ -1,0 +1,272 @@
+// backend/checkpoint.cc -- see backend/checkpoint.h for the layout.
+#include "backend/checkpoint.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "backend/mapped_file.h"
+#include "backend/run_memory.h"
+
+namespace cad::backend {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStep = "step-";
+
+Diagnostic write_error(const std::string& path, const std::string& why) {
+  return make_error(DiagId::E0602, fmt::format("cannot write `{}`: {}", path, why), kExitRunFailed);
+}
+
+// -1: not the name of a checkpoint.
+int64_t step_of(const std::string& name) {
+  if (name.compare(0, 5, kStep) != 0 || name.size() == 5 || name.size() > 23) return -1;
+  if (name.find_first_not_of("0123456789", 5) != std::string::npos) return -1;
+  return std::strtoll(name.c_str() + 5, nullptr, 10);
+}
+
+// Names of complete checkpoints, oldest first.
+std::vector<std::string> checkpoints_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    std::error_code ignored;
+    if (step_of(name) >= 0 && fs::exists(i->path() / "state.json", ignored)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end(),
+            [](const std::string& a, const std::string& b) { return step_of(a) < step_of(b); });
+  return names;
+}
+
+// Renamed away first, so that a half-removed checkpoint never has a checkpoint's name.
+void remove_folder(const std::string& folder, const std::string& name) {
+  const std::string trash = folder + "/.trash-" + name;
+  std::error_code ignored;
+  fs::remove_all(trash, ignored);
+  fs::rename(folder + "/" + name, trash, ignored);
+  fs::remove_all(trash, ignored);
+}
+
+void remove_leftovers(const std::string& folder) {
+  std::vector<fs::path> leftovers;
+  std::error_code error;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    if (name.compare(0, 5, ".tmp-") == 0 || name.compare(0, 7, ".trash-") == 0)
+      leftovers.push_back(i->path());
+  }
+  std::error_code ignored;
+  for (const fs::path& path : leftovers) fs::remove_all(path, ignored);
+}
+
+// `from` takes the name `to` in one step, whether or not `to` exists.
+bool replace_folder(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return true;
+  if (errno != ENOTEMPTY && errno != EEXIST) return false;
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) !=
+      0) {
+    // No exchange on this file system: a moment without the old one is unavoidable.
+    std::error_code error;
+    fs::remove_all(to, error);
+    return ::rename(from.c_str(), to.c_str()) == 0;
+  }
+  std::error_code ignored;
+  fs::remove_all(from, ignored);
+  return true;
+}
+
+std::string state_text(const CheckpointState& state) {
+  nlohmann::ordered_json json = {{"schema", 1},
+                                 {"step", state.step},
+                                 {"rows", state.rows},
+                                 {"updates", state.updates},
+                                 {"seed", state.seed},
+                                 {"loss_scale", state.loss_scale},
+                                 {"good_steps", state.good_steps},
+                                 {"config", state.config}};
+  if (state.best) json["best"] = *state.best;
+  return json.dump(2) + "\n";
+}
+
+Result<CheckpointState> read_state(const std::string& path) {
+  CAD_TRY(text, read_text_file(path, 1 << 20));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto broken = [&](const char* why) {
+    return make_error(DiagId::E0615, fmt::format("`{}` is not a checkpoint's state: {}", path, why),
+                      kExitRunFailed);
+  };
+  if (!json.is_object()) return broken("not a JSON object");
+  if (json.value("schema", nlohmann::json()) != 1) return broken("`schema` is not 1");
+  CheckpointState state;
+  for (const char* name : {"step", "rows", "updates", "seed", "good_steps"}) {
+    if (!json.contains(name) || !json[name].is_number_unsigned())
+      return broken(fmt::format("`{}` is not a whole number", name).c_str());
+  }
+  if (!json.contains("loss_scale") || !json["loss_scale"].is_number())
+    return broken("no `loss_scale`");
+  state.step = json["step"];
+  state.rows = json["rows"];
+  state.updates = json["updates"];
+  state.seed = json["seed"];
+  state.good_steps = json["good_steps"];
+  state.loss_scale = json["loss_scale"];
+  if (json.contains("config") && json["config"].is_string()) state.config = json["config"];
+  if (json.contains("best") && json["best"].is_number()) state.best = json["best"].get<double>();
+  return state;
+}
+
+}  // namespace
+
+Result<Checkpoint> find_checkpoint(const std::string& path) {
+  Checkpoint found;
+  std::error_code ignored;
+  if (fs::exists(fs::path(path) / "state.json", ignored)) {
+    found.folder = path;
+  } else {
+    const std::vector<std::string> names = checkpoints_in(path);
+    if (names.empty()) {
+      Diagnostic error =
+          make_error(DiagId::E0614, fmt::format("no checkpoint in `{}`", path), kExitNoInput);
+      if (!fs::exists(path, ignored)) error.note("there is no such folder");
+      return error;
+    }
+    found.folder = (fs::path(path) / names.back()).string();
+  }
+  CAD_TRY(state, read_state(found.file("state.json")));
+  found.state = std::move(state);
+  return found;
+}
+
+Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, Mode mode, int64_t keep,
+                                                int64_t bytes) {
+  CheckpointFolder folder;
+  folder.path_ = path;
+  folder.keep_ = keep;
+  std::error_code error;
+  if (fs::exists(path, error) && !fs::is_directory(path, error))
+    return write_error(path, "it is a file, not a folder");
+  fs::create_directories(path, error);
+  if (error) return write_error(path, error.message());
+  const std::vector<std::string> there = checkpoints_in(path);
+  if (mode == Mode::kFresh && !there.empty()) {
+    Diagnostic diagnostic = make_error(
+        DiagId::E0613, fmt::format("`{}` holds another run's checkpoints", path), kExitRunFailed);
+    diagnostic.note(fmt::format("the newest is `{}`", there.back()));
+    diagnostic.help(
+        "continue it with `--resume`, replace it with `--overwrite`, or save elsewhere with "
+        "`--save DIR`");
+    return diagnostic;
+  }
+  if (mode == Mode::kOverwrite) {
+    folder.foreign_ = there;
+    if (fs::exists(fs::path(path) / "best", error)) folder.foreign_.emplace_back("best");
+  }
+  remove_leftovers(path);
+  // Writing a real file finds every reason not to be able to: rights, read-only disks, quotas.
+  const std::string probe = path + "/.tmp-probe";
+  CAD_TRY(file, FileWriter::create(probe));
+  CAD_TRY_VOID(file.write("probe", 5));
+  CAD_TRY_VOID(file.finish());
+  ::unlink(probe.c_str());
+  struct statvfs disk {};
+  if (::statvfs(path.c_str(), &disk) == 0) {
+    const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (room < static_cast<double>(bytes)) {
+      return write_error(
+          path, fmt::format("a checkpoint needs {}, the disk has {} left", bytes_text(bytes),
+                            bytes_text(static_cast<int64_t>(room))));
+    }
+  }
+  return folder;
+}
+
+Status CheckpointFolder::write(const CheckpointContents& contents, const std::string& name) {
+  const std::string partial = path_ + "/.tmp-" + name;
+  std::error_code error;
+  fs::remove_all(partial, error);
+  fs::create_directory(partial, error);
+  if (error) return write_error(partial, error.message());
+  const auto write_all = [&]() -> Status {
+    const std::map<std::string, std::string> metadata = {
+        {"format", "colauto"}, {"step", std::to_string(contents.state.step)}};
+    CAD_TRY_VOID(write_safetensors(partial + "/model.safetensors", contents.model, metadata));
+    CAD_TRY_VOID(
+        write_safetensors(partial + "/optimizer.safetensors", contents.optimizer, metadata));
+    if (!contents.average.empty())
+      CAD_TRY_VOID(write_safetensors(partial + "/ema.safetensors", contents.average, metadata));
+    CAD_TRY_VOID(write_file_durably(partial + "/state.json", state_text(contents.state)));
+    return sync_folder(partial);
+  };
+  if (Status status = write_all(); !status.ok()) {
+    fs::remove_all(partial, error);  // gives the space back; what was there before is untouched
+    return status;
+  }
+  if (!replace_folder(partial, path_ + "/" + name))
+    return write_error(path_ + "/" + name, std::strerror(errno));
+  return sync_folder(path_);
+}
+
+Status CheckpointFolder::publish_newest(const std::string& name) {
+  for (const char* file : {"model.safetensors", "ema.safetensors"}) {
+    const std::string target = path_ + "/" + name + "/" + file;
+    const std::string partial = path_ + "/.tmp-" + file, link = path_ + "/" + file;
+    std::error_code error;
+    if (!fs::exists(target, error)) continue;
+    fs::remove(partial, error);
+    fs::create_hard_link(target, partial, error);
+    if (error) fs::create_symlink(name + "/" + file, partial, error);
+    if (!error) fs::rename(partial, link, error);
+    if (error) return write_error(link, error.message());
+  }
+  return sync_folder(path_);
+}
+
+void CheckpointFolder::remove_old() {
+  const std::string newest = fmt::format("{}{:06}", kStep, last_saved_);
+  for (const std::string& name : foreign_) {
+    if (name != newest) remove_folder(path_, name);
+  }
+  foreign_.clear();
+  if (keep_ <= 0) return;
+  std::vector<std::string> names = checkpoints_in(path_);
+  while (static_cast<int64_t>(names.size()) > keep_) {
+    remove_folder(path_, names.front());
+    names.erase(names.begin());
+  }
+}
+
+Status CheckpointFolder::save(const CheckpointContents& contents) {
+  const std::string name = fmt::format("{}{:06}", kStep, contents.state.step);
+  CAD_TRY_VOID(write(contents, name));
+  CAD_TRY_VOID(publish_newest(name));
+  last_saved_ = contents.state.step;
+  remove_old();
+  return Ok{};
+}
+
+Status CheckpointFolder::save_best(const CheckpointContents& contents) {
+  CAD_TRY_VOID(write(contents, "best"));
+  foreign_.erase(std::remove(foreign_.begin(), foreign_.end(), "best"), foreign_.end());
+  return Ok{};
+}
+
+void CheckpointFolder::discard_after(int64_t step) {
+  for (const std::string& name : checkpoints_in(path_)) {
+    if (step_of(name) > step) foreign_.push_back(name);
+  }
+}
+
+}  // namespace cad::backend

@@ -1,0 +1,318 @@
+// backend/optimizer.cc -- see backend/optimizer.h.
+#include "backend/optimizer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "backend/compile.h"
+#include "backend/cpu/thread_pool.h"
+#include "backend/run_memory.h"
+#include "base/check.h"
+#include "ir/builder.h"
+#include "ir/interpreter.h"
+
+namespace cad::backend {
+namespace {
+
+constexpr int64_t kScalarsBytes = 3 * kAlignment;  // lr, step, grad_scale
+
+int entry_of(const ir::TrainSpec& spec, const std::string& path) {
+  for (size_t e = 0; e < spec.optimizers.size(); ++e) {
+    const auto& of = spec.optimizers[e].of;
+    const auto matches = [&](const std::string& pattern) { return path_matches(pattern, path); };
+    if (of.empty() || std::any_of(of.begin(), of.end(), matches)) return static_cast<int>(e);
+  }
+  return -1;
+}
+
+bool decays(const Parameter& p, const ir::OptimizerEntry& entry) {
+  if (p.decay == ir::Input::Decay::kAlways) return true;
+  if (p.decay == ir::Input::Decay::kNever) return false;
+  return entry.decay_all || p.extents.size() >= 2;
+}
+
+// Puts an input node before everything else.
+ir::ValueId add_scalar_input(ir::Graph& g, const std::string& name) {
+  const ir::ValueId value = g.add_value(ir::RegionId{0}, ir::Type{ir::DType::kF32, {}}, name);
+  ir::Node node;
+  node.op = ir::Op::kInput;
+  node.attrs.input = ir::InputId{static_cast<int32_t>(g.inputs.size())};
+  node.results = {value};
+  node.region = ir::RegionId{0};
+  const ir::NodeId id{static_cast<int32_t>(g.nodes.size())};
+  g.nodes.push_back(std::move(node));
+  g.regions[0].nodes.insert(g.regions[0].nodes.begin(), id);
+  g.value(value).def = id;
+  ir::Input input;
+  input.path = name;
+  input.value = value;
+  g.inputs.push_back(std::move(input));
+  return value;
+}
+
+// The update reads g * grad_scale wherever it read g.
+ir::Graph with_gradient_scale(ir::Graph g) {
+  const ir::ValueId scale = add_scalar_input(g, "grad_scale");
+  ir::ValueId gradient;
+  for (const ir::Input& input : g.inputs) {
+    if (input.path == "g") gradient = input.value;
+  }
+  CAD_CHECK(gradient.valid(), "an optimizer without a gradient input");
+  auto& order = g.regions[0].nodes;
+  // Inputs first, so that the product can follow them directly.
+  std::stable_partition(order.begin(), order.end(),
+                        [&](ir::NodeId n) { return g.node(n).op == ir::Op::kInput; });
+  ir::Builder builder(g, ir::RegionId{0});
+  const ir::ValueId scaled = builder.mul(gradient, scale);
+  const ir::NodeId product = g.value(scaled).def;
+  for (ir::Node& node : g.nodes) {
+    if (&node == &g.node(product)) continue;
+    std::replace(node.operands.begin(), node.operands.end(), gradient, scaled);
+  }
+  std::replace(g.regions[0].results.begin(), g.regions[0].results.end(), gradient, scaled);
+  auto& nodes = g.regions[0].nodes;
+  nodes.pop_back();
+  const auto first_op = std::find_if(nodes.begin(), nodes.end(),
+                                     [&](ir::NodeId n) { return g.node(n).op != ir::Op::kInput; });
+  nodes.insert(first_op, product);
+  return g;
+}
+
+}  // namespace
+
+bool path_matches(const std::string& pattern, const std::string& path) {
+  // Greedy with one point to return to: linear in practice, no recursion.
+  size_t p = 0, s = 0, star = std::string::npos, mark = 0;
+  while (s < path.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = s;
+    } else if (p < pattern.size() && pattern[p] == path[s]) {
+      ++p, ++s;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      s = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& parameters) {
+  Optimizer optimizer;
+  optimizer.spec_ = &spec;
+  optimizer.parameters_ = &parameters;
+  std::vector<bool> used(spec.optimizers.size(), false);
+  for (size_t i = 0; i < parameters.all().size(); ++i) {
+    Parameter& p = parameters.all()[i];
+    if (!p.trained()) continue;
+    bool any_trained = false;
+    std::vector<Segment> found;
+    for (int64_t iteration = 0; iteration < p.iterations; ++iteration) {
+      const std::string path = p.iteration_path(iteration);
+      const int entry = entry_of(spec, path);
+      if (entry < 0) {
+        Diagnostic error = make_error(
+            DiagId::E0704, fmt::format("no optimizer entry takes `{}`", path), kExitProgram);
+        if (p.span.valid()) error.label(p.span, "declared here");
+        error.help("end the list with an entry without `of`, or with `frozen()`");
+        return error;
+      }
+      const auto e = static_cast<size_t>(entry);
+      used[e] = true;
+      any_trained = any_trained || !spec.optimizers[e].frozen;
+      if (!found.empty() && found.back().entry == entry) {
+        ++found.back().iterations;
+        continue;
+      }
+      Segment segment;
+      segment.parameter = static_cast<int>(i);
+      segment.entry = entry;
+      segment.first_iteration = iteration;
+      segment.decays = decays(p, spec.optimizers[e]);
+      found.push_back(std::move(segment));
+    }
+    p.frozen = !any_trained;
+    for (Segment& segment : found) {
+      if (!spec.optimizers[static_cast<size_t>(segment.entry)].frozen)
+        optimizer.segments_.push_back(std::move(segment));
+    }
+  }
+  int rates = 0;
+  for (size_t e = 0; e < used.size(); ++e) {
+    const ir::OptimizerEntry& entry = spec.optimizers[e];
+    optimizer.rate_index_.push_back(entry.frozen ? -1 : rates++);
+    if (used[e]) continue;
+    Diagnostic error = make_error(DiagId::E0704,
+                                  fmt::format("optimizer entry {} (`{}`) takes no parameter", e + 1,
+                                              entry.frozen ? "frozen" : entry.name),
+                                  kExitProgram);
+    if (entry.span.valid()) error.label(entry.span, "this entry");
+    if (!entry.of.empty())
+      error.note(fmt::format("no path that is left matches `{}`", fmt::join(entry.of, "`, `")));
+    return error;
+  }
+  return optimizer;
+}
+
+void Optimizer::compile_updates() {
+  std::map<std::string, int> known;
+  for (Segment& segment : segments_) {
+    const Parameter& p = parameters_->all()[static_cast<size_t>(segment.parameter)];
+    if (spec_->optimizers[static_cast<size_t>(segment.entry)].special == "adafactor") {
+      add_adafactor_states(segment, p);
+    } else {
+      compile_segment(segment, p, known);
+    }
+  }
+}
+
+void Optimizer::compile_segment(Segment& segment, const Parameter& p,
+                                std::map<std::string, int>& known) {
+  const ir::OptimizerEntry& entry = spec_->optimizers[static_cast<size_t>(segment.entry)];
+  CAD_CHECK(entry.elementwise, "optimizer `{}` is neither elementwise nor built in", entry.name);
+  const ir::Graph& graph = segment.decays ? entry.decayed : entry.plain;
+  const int64_t elements = segment.iterations * p.iteration_elements;
+  ir::Bindings bindings = spec_->bindings;
+  std::vector<std::string> flat;  // the symbols of the stand-in dim
+  for (const ir::Input& input : graph.inputs) {
+    if (input.path != "p") continue;
+    for (const ir::DimId dim : graph.type(input.value).dims) {
+      for (const std::string& symbol : graph.dim(dim).size.symbols()) flat.push_back(symbol);
+    }
+  }
+  for (const std::string& symbol : flat) bindings[symbol] = elements;
+  const std::string key = fmt::format("{} {} {}", segment.entry, segment.decays, elements);
+  auto [place, fresh] = known.emplace(key, static_cast<int>(programs_.size()));
+  if (fresh) {
+    Compiled compiled;
+    const ir::Graph scaled = with_gradient_scale(graph);
+    CompileOptions options;
+    for (const ir::Output& output : scaled.outputs) {
+      const bool state = output.name.compare(0, 6, "state:") == 0;
+      options.in_place.emplace_back(output.name, state ? output.name.substr(6) : output.name);
+    }
+    compiled.inputs = scaled.inputs;
+    compiled.program = compile(scaled, bindings, options);
+    programs_.push_back(std::move(compiled));
+  }
+  segment.program = place->second;
+  const Compiled& compiled = programs_[static_cast<size_t>(segment.program)];
+  for (size_t i = 0; i < compiled.inputs.size(); ++i) {
+    const ir::Input& input = compiled.inputs[i];
+    if (input.kind != ir::InputKind::kState) continue;
+    OptimizerState state;
+    state.name = input.path;
+    const Port& port = compiled.program.inputs()[i];
+    state.dtype = port.type.dtype;
+    state.per_iteration = !port.extents.empty();
+    state.elements = state.per_iteration ? elements : 1;
+    if (state.per_iteration) state.extents = p.extents;
+    state.init = input.init.kind;
+    state.init_scale = input.init.scale.evaluate(bindings).value_or(0.0);
+    segment.states.push_back(std::move(state));
+  }
+}
+
+int64_t Optimizer::region_bytes() const {
+  int64_t transient = 0;
+  for (const Compiled& compiled : programs_)
+    transient = std::max(transient, compiled.program.transient_bytes());
+  return kScalarsBytes + transient;
+}
+
+void Optimizer::initialize_states(ThreadPool& pool) {
+  for (Segment& segment : segments_) {
+    for (OptimizerState& state : segment.states) {
+      if (state.dtype != ir::DType::kF32 || state.init != ir::Init::Kind::kConstant) {
+        std::memset(state.data, 0, static_cast<size_t>(state.bytes()));
+      }
+      if (state.init != ir::Init::Kind::kConstant) continue;
+      auto* values = reinterpret_cast<float*>(state.data);
+      auto* whole = reinterpret_cast<int32_t*>(state.data);
+      const bool integer = state.dtype == ir::DType::kI32;
+      pool.split(state.elements, 4096, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          if (integer)
+            whole[i] = static_cast<int32_t>(state.init_scale);
+          else
+            values[i] = static_cast<float>(state.init_scale);
+        }
+      });
+    }
+  }
+}
+
+std::vector<double> Optimizer::learning_rates(int64_t t, int64_t steps) const {
+  std::vector<double> rates;
+  for (const ir::OptimizerEntry& entry : spec_->optimizers) {
+    if (entry.frozen) continue;
+    std::vector<ir::Tensor> inputs;
+    for (const ir::Input& input : entry.schedule.inputs) {
+      ir::Tensor tensor;
+      tensor.dtype = entry.schedule.type(input.value).dtype;
+      tensor.data = {static_cast<double>(
+          input.path == "t" ? std::min(t, std::max<int64_t>(steps, 1)) : steps)};
+      inputs.push_back(std::move(tensor));
+    }
+    ir::EvalContext context;
+    context.bindings = spec_->bindings;
+    rates.push_back(ir::interpret(entry.schedule, inputs, context).at(0).data.at(0));
+  }
+  return rates;
+}
+
+void Optimizer::update(const Parameters& parameters, const std::vector<float*>& gradients,
+                       double scale, const std::vector<double>& rates, int64_t count,
+                       std::byte* region, ThreadPool& pool) {
+  auto* rate = reinterpret_cast<float*>(region);
+  auto* step = reinterpret_cast<int32_t*>(region + kAlignment);
+  auto* grad_scale = reinterpret_cast<float*>(region + 2 * kAlignment);
+  *step = static_cast<int32_t>(count);
+  *grad_scale = static_cast<float>(scale);
+  for (Segment& segment : segments_) {
+    const auto e = static_cast<size_t>(segment.entry);
+    const ir::OptimizerEntry& entry = spec_->optimizers[e];
+    const Parameter& p = parameters.all()[static_cast<size_t>(segment.parameter)];
+    const int64_t offset = segment.first_iteration * p.iteration_elements;
+    auto* values = reinterpret_cast<float*>(p.data) + offset;
+    float* gradient = gradients[static_cast<size_t>(segment.parameter)] + offset;
+    *rate = static_cast<float>(rates[static_cast<size_t>(rate_index_[e])]);
+    if (segment.program < 0) {
+      const auto decay = entry.constants.find("decay");
+      const bool any = segment.decays && decay != entry.constants.end();
+      adafactor_update(segment, p, gradient, scale, *rate, any ? decay->second : 0.0,
+                       entry.constants, count, pool);
+      continue;
+    }
+    const Compiled& compiled = programs_[static_cast<size_t>(segment.program)];
+    Run run;
+    size_t next_state = 0;
+    for (const ir::Input& input : compiled.inputs) {
+      void* at = input.path == "p"            ? static_cast<void*>(values)
+                 : input.path == "g"          ? static_cast<void*>(gradient)
+                 : input.path == "lr"         ? static_cast<void*>(rate)
+                 : input.path == "step"       ? static_cast<void*>(step)
+                 : input.path == "grad_scale" ? static_cast<void*>(grad_scale)
+                                              : nullptr;
+      if (input.kind == ir::InputKind::kState) at = segment.states[next_state++].data;
+      CAD_CHECK(at != nullptr, "optimizer `{}` has an unknown input `{}`", entry.name, input.path);
+      run.inputs.push_back(at);
+    }
+    for (const Port& port : compiled.program.outputs()) {
+      void* at = values;
+      for (OptimizerState& state : segment.states) {
+        if (port.name == "state:" + state.name) at = state.data;
+      }
+      run.outputs.push_back(at);
+    }
+    run.arena = region + kScalarsBytes;
+    execute(compiled.program, pool, run);
+  }
+}
+
+}  // namespace cad::backend

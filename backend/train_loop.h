@@ -1,0 +1,37 @@
+// backend/train_loop.h -- a whole run around backend/trainer.h: the folder, resuming, steps until
+// the last one, evaluations and checkpoints when due, signals, the log.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/run_log.h"
+#include "backend/trainer.h"
+
+namespace cad::backend {
+
+struct TrainLoopOptions {
+  TrainerOptions trainer;
+  RunLogOptions log;
+  std::optional<int64_t> stop_at;  // --steps: the step after which this run stops
+  bool resume = false, overwrite = false;
+  std::string resume_from;  // --resume DIR; empty: the newest of the save folder
+  std::string save_folder;  // resolved; empty: nothing is saved
+  std::string trace_file;
+};
+
+struct TrainOutcome {
+  EndReport end;
+  int signal = 0;                 // SIGINT, SIGTERM: the step was finished and saved
+  std::vector<EvalReport> evals;  // of the last step
+};
+
+// `warnings` are complete before the first step; `on_warnings` is called then so they are seen
+// first.
+Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
+                           const std::function<void(const std::vector<Diagnostic>&)>& on_warnings);
+
+// Value of "loss", "acc", "val.acc" among the reports; nullopt when there is none.
+std::optional<double> eval_value(const std::vector<EvalReport>& reports, const std::string& name);
+
+}  // namespace cad::backend
