@@ -30,6 +30,12 @@ class Builder {
   ValueId make(Op op, std::vector<ValueId> operands, Attrs attrs = {});
   std::vector<ValueId> make_all(Op op, std::vector<ValueId> operands, Attrs attrs = {});
 
+  // An input row and its node; `input.value` is set here. Region 0 only.
+  ValueId input(Input input, Type type);
+  // A repeat over loop.body, whose args and results stand already; the region becomes owned by it.
+  Made try_repeat(Loop loop, std::vector<ValueId> operands);
+  std::vector<ValueId> repeat(Loop loop, std::vector<ValueId> operands);
+
   // Shorthands for passes and gradient rules.
   ValueId constant(Scalar value, DType dtype);
   ValueId add(ValueId a, ValueId b) { return make(Op::kAdd, {a, b}); }
@@ -41,10 +47,14 @@ class Builder {
   ValueId cast(ValueId x, DType dtype);                        // no node when it is that already
   ValueId sum(ValueId x, std::vector<DimId> dims);             // no node when dims is empty
   ValueId broadcast(ValueId x, const std::vector<DimId>& dims); // no node when the dims are equal
-  ValueId sum_to(ValueId x, const std::vector<DimId>& dims);   // sums dims not listed; the vjp of broadcast
+  // Sums dims not listed, then puts them in this order: the vjp of broadcast.
+  ValueId sum_to(ValueId x, const std::vector<DimId>& dims);
   ValueId zeros(const Type& type);
+  ValueId ordered(ValueId x, const std::vector<DimId>& dims);   // the same dims in this order (transpose)
 
  private:
+  std::vector<ValueId> append(Node node, const std::vector<Type>& types);
+
   Graph& graph_;
   RegionId region_;
 };

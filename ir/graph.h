@@ -126,6 +126,7 @@ struct Graph {
   [[nodiscard]] DimId find_dim(const std::string& name) const;
   RegionId add_region(NodeId owner);
   ValueId add_value(RegionId region, Type type, std::string name = "");
+  ValueId add_argument(RegionId region, Type type, std::string name = "");  // the region's next arg
 
   [[nodiscard]] const Dim& dim(DimId id) const { return dims[static_cast<size_t>(id.index)]; }
   [[nodiscard]] const Value& value(ValueId id) const { return values[static_cast<size_t>(id.index)]; }

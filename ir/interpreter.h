@@ -20,10 +20,14 @@ struct EvalContext {
   bool round = false;
   // step_total: sums over micro-batches, in node order; empty: one micro-batch (identity)
   std::map<int32_t, double> totals;
+  const std::vector<Tensor>* inputs = nullptr;  // set by interpret(): what `input` nodes read
 };
 
 // One tensor per row of g.inputs, in order -> one per region-0 result.
 std::vector<Tensor> interpret(const Graph& g, const std::vector<Tensor>& inputs, EvalContext& context);
+
+// The nearest value of a dtype (ties to even; beyond the largest: infinity). i32 and bool: unchanged.
+double round_to(double x, DType dtype);
 
 // Extents of a type under the bindings.
 std::vector<int64_t> extents_of(const Graph& g, const Type& type, const Bindings& bindings);

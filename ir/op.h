@@ -34,6 +34,7 @@ struct ShapeError {
 struct Condition {
   Size left, right;
   std::string what;     // "stride windows of `Y`": completes "sizes must agree: .."
+  bool at_most = false; // left <= right is wanted instead of left == right (slices, pads, top-k)
 };
 
 struct ShapeResult {
@@ -65,6 +66,8 @@ struct OpInfo {
 };
 
 const OpInfo& op_info(Op op);
+// repeat's shape rule: unlike all others it needs Node::loop and the body (see ir/graph.h).
+ShapeResult repeat_shape(const Graph& g, std::span<const ValueId> operands, const Loop& loop);
 const char* op_family(Op op);
 
 }  // namespace cad::ir
