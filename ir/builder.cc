@@ -129,7 +129,7 @@ ValueId Builder::ordered(ValueId x, const std::vector<DimId>& dims) {
   return make(Op::kTranspose, {x}, std::move(attrs));
 }
 
-ValueId Builder::sum_to(ValueId x, const std::vector<DimId>& dims) {
+ValueId Builder::sum_to(ValueId x, std::vector<DimId> dims) {  // by value: the caller's may be a type in the arena
   std::vector<DimId> gone;
   for (DimId d : graph_.type(x).dims) {
     if (std::find(dims.begin(), dims.end(), d) == dims.end()) gone.push_back(d);

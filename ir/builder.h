@@ -48,7 +48,7 @@ class Builder {
   ValueId sum(ValueId x, std::vector<DimId> dims);             // no node when dims is empty
   ValueId broadcast(ValueId x, const std::vector<DimId>& dims); // no node when the dims are equal
   // Sums dims not listed, then puts them in this order: the vjp of broadcast.
-  ValueId sum_to(ValueId x, const std::vector<DimId>& dims);
+  ValueId sum_to(ValueId x, std::vector<DimId> dims);
   ValueId zeros(const Type& type);
   ValueId ordered(ValueId x, const std::vector<DimId>& dims);   // the same dims in this order (transpose)
 
