@@ -18,25 +18,31 @@ class ThreadPool;
 // Strides (elements) of one dim in each operand; 0 where it is absent.
 struct AttentionDim {
   int64_t extent = 1;
-  int64_t q = 0, k = 0, v = 0, out = 0, lse = 0, mask = 0, probs = 0;   // probs: row-major, for random numbers
-  int64_t dq = 0, dk = 0, dv = 0, g = 0;
-  bool rows = false;       // counts rows of the batch dim (global element indices)
+  int64_t q = 0, k = 0, v = 0, out = 0, lse = 0, mask = 0, g = 0, dq = 0, dk = 0, dv = 0;
+  // Row-major stride among the probabilities, for random numbers; times the step's rows for dims
+  // before the batch dim.
+  int64_t probs = 0;
+  bool before_rows = false;
+  bool is_rows = false;    // the batch dim itself
 };
 
 struct AttentionPlan {
-  std::vector<AttentionDim> batch;    // all but t, s, k and v's own: in the probabilities
+  std::vector<AttentionDim> shared;   // in k and v (and q): independent problems
+  std::vector<AttentionDim> own;      // of q alone or with one of k and v: loops inside a problem
   AttentionDim t, s;
-  std::vector<AttentionDim> depth;    // contracted: q and k (as a rule one)
-  std::vector<AttentionDim> width;    // v's own: v and out (as a rule one)
-  ir::DType q_type = ir::DType::kF32, k_type = ir::DType::kF32, v_type = ir::DType::kF32,
-            out_type = ir::DType::kF32;
-  float scale = 1, p = 0;
+  // Offsets of the contracted elements and of v's own, in each operand.
+  std::vector<int64_t> q_depth, k_depth, dq_depth, dk_depth, v_width, out_width, g_width, dv_width;
+  ir::DType dtype = ir::DType::kF32;  // of q, k, v, out and the gradients
+  float scale = 1;
+  double p = 0;
   bool causal = false, masked = false, backward = false;
+  bool adds = false;                  // dk and dv of a problem come in parts
   uint64_t site = 0;
   int loop_numbers = 0;
-  int64_t batches = 1, depths = 1, widths = 1;
-  int64_t rows_stride = 0;            // elements of the probabilities a batch row spans; 0: none
-  int64_t scratch_bytes = 0;          // shared by the threads
+  int threads = 1;
+  int64_t k_elements = 0, v_elements = 0;
+  int64_t thread_floats = 0;          // scratch of one thread
+  int64_t scratch_bytes = 0;
   double flops = 0;
 };
 

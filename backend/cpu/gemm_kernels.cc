@@ -2,7 +2,12 @@
 // whatever the compiler's baseline is, so that one binary runs on every CPU of its architecture.
 #include "backend/cpu/gemm_kernels.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>  // defines: the widening multiplications
+#endif
+
 #include "backend/cpu/half.h"
+#include "backend/cpu/row_kernels.h"
 
 namespace cad::backend {
 
@@ -23,12 +28,15 @@ namespace baseline {
 #define CAD_VECTORS 2
 #define CAD_ROWS 4
 #define CAD_NAME "baseline"
+#define CAD_MULTIPLY(x, y) (((x) & 0xFFFFFFFFULL) * (y))
 #include "backend/cpu/gemm_kernels.inl"
+#include "backend/cpu/row_kernels.inl"
 #undef CAD_TARGET
 #undef CAD_LANES
 #undef CAD_VECTORS
 #undef CAD_ROWS
 #undef CAD_NAME
+#undef CAD_MULTIPLY
 }  // namespace baseline
 
 #if defined(__x86_64__)
@@ -38,12 +46,15 @@ namespace avx2 {
 #define CAD_VECTORS 2
 #define CAD_ROWS 6
 #define CAD_NAME "avx2"
+#define CAD_MULTIPLY(x, y) __builtin_bit_cast(VecL, _mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
 #include "backend/cpu/gemm_kernels.inl"
+#include "backend/cpu/row_kernels.inl"
 #undef CAD_TARGET
 #undef CAD_LANES
 #undef CAD_VECTORS
 #undef CAD_ROWS
 #undef CAD_NAME
+#undef CAD_MULTIPLY
 }  // namespace avx2
 
 namespace avx512 {
@@ -52,24 +63,42 @@ namespace avx512 {
 #define CAD_VECTORS 2
 #define CAD_ROWS 14
 #define CAD_NAME "avx512"
+#define CAD_MULTIPLY(x, y) __builtin_bit_cast(VecL, _mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
 #include "backend/cpu/gemm_kernels.inl"
+#include "backend/cpu/row_kernels.inl"
 }  // namespace avx512
 #endif
 
 }  // namespace
 
-const GemmKernels& gemm_kernels() {
+namespace {
+
+struct Choice {
+  const GemmKernels* gemm;
+  const RowKernels* rows;
+};
+
+Choice choose() {
 #if defined(__x86_64__)
-  static const GemmKernels& best =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-          ? avx512::kKernels
-      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2::kKernels
-                                                                        : baseline::kKernels;
-  return best;
-#else
-  return baseline::kKernels;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
+    return {&avx512::kKernels, &avx512::kRowKernels};
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return {&avx2::kKernels, &avx2::kRowKernels};
+  }
 #endif
+  return {&baseline::kKernels, &baseline::kRowKernels};
 }
+
+const Choice& best() {
+  static const Choice choice = choose();
+  return choice;
+}
+
+}  // namespace
+
+const GemmKernels& gemm_kernels() { return *best().gemm; }
+const RowKernels& row_kernels() { return *best().rows; }
 
 }  // namespace cad::backend

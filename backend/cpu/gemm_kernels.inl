@@ -9,7 +9,8 @@ typedef float VecU __attribute__((vector_size(CAD_LANES * 4), aligned(4), may_al
 typedef float Vec8 __attribute__((vector_size(32)));
 typedef float Vec8U __attribute__((vector_size(32), aligned(4), may_alias));
 
-template <int R>
+// a: packed [depth][R], or with Rows a block whose row i starts at i * kColumns.
+template <int R, bool Rows>
 CAD_TARGET void tile_of(int64_t depth, const float* __restrict a, const float* __restrict b,
                         float* __restrict c, int64_t stride, bool add) {
   Vec sums[R][kVectors];
@@ -24,11 +25,11 @@ CAD_TARGET void tile_of(int64_t depth, const float* __restrict a, const float* _
     for (int j = 0; j < kVectors; ++j) right[j] = *reinterpret_cast<const VecU*>(b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
-      const Vec left = a[i] - Vec{};
+      const Vec left = a[Rows ? i * kColumns : i] - Vec{};
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) sums[i][j] += left * right[j];
     }
-    a += R;
+    a += Rows ? 1 : R;
     b += kColumns;
   }
   for (int i = 0; i < R; ++i) {
@@ -39,13 +40,13 @@ CAD_TARGET void tile_of(int64_t depth, const float* __restrict a, const float* _
   }
 }
 
-template <int R>
+template <int R, bool Rows>
 CAD_TARGET void tile_up_to(int rows, int64_t depth, const float* a, const float* b, float* c,
                            int64_t stride, bool add) {
   if (rows == R) {
-    tile_of<R>(depth, a, b, c, stride, add);
+    tile_of<R, Rows>(depth, a, b, c, stride, add);
   } else if constexpr (R > 1) {
-    tile_up_to<R - 1>(rows, depth, a, b, c, stride, add);
+    tile_up_to<R - 1, Rows>(rows, depth, a, b, c, stride, add);
   }
 }
 
@@ -152,4 +153,5 @@ CAD_TARGET void pack(float* dst, int width, const void* src, ir::DType type, int
   }
 }
 
-constexpr GemmKernels kKernels = {kRows, kColumns, tile_up_to<kRows>, pack, CAD_NAME};
+constexpr GemmKernels kKernels = {kRows, kColumns, tile_up_to<kRows, false>, tile_up_to<kRows, true>, pack,
+                                  CAD_NAME};

@@ -1,0 +1,153 @@
+// backend/cpu/attention_plan.cc -- strides, offsets and scratch of an attention step.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/attention_scratch.h"
+#include "backend/cpu/gemm_kernels.h"
+#include "base/check.h"
+#include "ir/random.h"
+
+namespace cad::backend {
+
+namespace {
+
+class Planner {
+ public:
+  Planner(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts, const ir::Bindings& bindings)
+      : g_(g), node_(node), layouts_(layouts), bindings_(bindings) {}
+
+  [[nodiscard]] int64_t extent(ir::DimId dim) const { return g_.dim(dim).size.evaluate(bindings_).value; }
+
+  // 0 where the value is absent or lacks the dim.
+  [[nodiscard]] int64_t stride(ir::ValueId v, ir::DimId dim) const {
+    if (!v.valid()) return 0;
+    const int at = g_.type(v).position(dim);
+    return at < 0 ? 0 : layouts_[static_cast<size_t>(v.index)].strides[static_cast<size_t>(at)];
+  }
+
+  // Offsets of all elements of some dims, row-major.
+  [[nodiscard]] std::vector<int64_t> offsets(ir::ValueId v, const std::vector<ir::DimId>& dims) const {
+    std::vector<int64_t> all{0};
+    for (const ir::DimId dim : dims) {
+      std::vector<int64_t> next;
+      for (const int64_t offset : all) {
+        for (int64_t i = 0; i < extent(dim); ++i) next.push_back(offset + i * stride(v, dim));
+      }
+      all = std::move(next);
+    }
+    return all;
+  }
+
+  [[nodiscard]] AttentionDim dim(ir::DimId id) const {
+    AttentionDim d;
+    d.extent = extent(id);
+    d.q = stride(q, id);
+    d.k = stride(k, id);
+    d.v = stride(v, id);
+    d.out = stride(out, id);
+    d.lse = stride(lse, id);
+    d.mask = stride(mask, id);
+    d.g = stride(g, id);
+    d.dq = stride(dq, id);
+    d.dk = stride(dk, id);
+    d.dv = stride(dv, id);
+    const std::vector<ir::DimId>& probs = node_.attrs.probs;
+    d.probs = 1;
+    d.is_rows = id == g_.batch_dim;
+    for (size_t i = probs.size(); i-- > 0 && probs[i] != id;) {
+      if (probs[i] == g_.batch_dim) {
+        d.before_rows = true;
+      } else {
+        d.probs *= extent(probs[i]);
+      }
+    }
+    return d;
+  }
+
+  ir::ValueId q, k, v, out, lse, mask, g, dq, dk, dv;
+
+ private:
+  const ir::Graph& g_;
+  const ir::Node& node_;
+  const std::vector<Layout>& layouts_;
+  const ir::Bindings& bindings_;
+};
+
+}  // namespace
+
+AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts,
+                             const ir::Bindings& bindings, int threads) {
+  AttentionPlan plan;
+  plan.backward = node.op == ir::Op::kAttentionGrad;
+  plan.causal = node.attrs.causal;
+  plan.masked = node.attrs.masked;
+  plan.threads = threads;
+  Planner at(g, node, layouts, bindings);
+  const std::vector<ir::ValueId>& in = node.operands;
+  size_t next = 0;
+  at.q = in[next++];
+  at.k = in[next++];
+  at.v = in[next++];
+  at.out = plan.backward ? in[next++] : node.results[0];
+  at.lse = plan.backward ? in[next++] : node.results[1];
+  if (plan.backward) at.g = in[next++];
+  if (plan.masked) at.mask = in[next++];
+  plan.loop_numbers = static_cast<int>(in.size() - next);
+  if (plan.backward) {
+    at.dq = node.results[0];
+    at.dk = node.results[1];
+    at.dv = node.results[2];
+  }
+  const std::optional<double> scale = node.attrs.scalar.evaluate(bindings), p = node.attrs.p.evaluate(bindings);
+  CAD_CHECK(scale && p, "attention's scale `{}` or p `{}` has a free symbol", node.attrs.scalar.str(),
+            node.attrs.p.str());
+  plan.scale = static_cast<float>(*scale);
+  plan.p = *p;
+  plan.site = ir::site_hash(node.attrs.site);
+  plan.dtype = g.type(at.q).dtype;
+  plan.t = at.dim(node.attrs.dims[0]);
+  plan.s = at.dim(node.attrs.dims[1]);
+  const std::vector<ir::DimId> depth{node.attrs.dims[2]};
+  std::vector<ir::DimId> width;
+  for (const ir::DimId id : g.type(at.v).dims) {
+    if (id != node.attrs.dims[1] && !g.type(at.q).has(id)) width.push_back(id);
+  }
+  bool k_alone = false, v_alone = false;
+  double problems = 1;
+  for (const ir::DimId id : node.attrs.probs) {
+    if (id == node.attrs.dims[0] || id == node.attrs.dims[1]) continue;
+    const bool in_k = g.type(at.k).has(id), in_v = g.type(at.v).has(id);
+    (in_k && in_v ? plan.shared : plan.own).push_back(at.dim(id));
+    k_alone |= in_k && !in_v;
+    v_alone |= in_v && !in_k;
+    problems *= static_cast<double>(at.extent(id));
+  }
+  plan.adds = k_alone || v_alone;
+  plan.q_depth = at.offsets(at.q, depth);
+  plan.k_depth = at.offsets(at.k, depth);
+  plan.v_width = at.offsets(at.v, width);
+  plan.out_width = at.offsets(at.out, width);
+  if (plan.backward) {
+    plan.dq_depth = at.offsets(at.dq, depth);
+    plan.dk_depth = at.offsets(at.dk, depth);
+    plan.g_width = at.offsets(at.g, width);
+    plan.dv_width = at.offsets(at.dv, width);
+  }
+  const auto count = [&](ir::ValueId v) {
+    int64_t n = 1;
+    for (const ir::DimId id : g.type(v).dims) n *= at.extent(id);
+    return n;
+  };
+  plan.k_elements = count(at.k);
+  plan.v_elements = count(at.v);
+  plan.thread_floats = AttentionScratch(plan, nullptr).floats();
+  plan.scratch_bytes = plan.thread_floats * 4 * threads;
+  const double pairs = problems * static_cast<double>(plan.t.extent) * static_cast<double>(plan.s.extent) *
+                       (plan.causal ? 0.5 : 1.0);
+  const auto depths = static_cast<double>(plan.q_depth.size()), widths = static_cast<double>(plan.v_width.size());
+  plan.flops = 2 * pairs * (plan.backward ? 3 * depths + 2 * widths : depths + widths);
+  return plan;
+}
+
+}  // namespace cad::backend
