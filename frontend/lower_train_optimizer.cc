@@ -175,15 +175,21 @@ std::optional<ir::OptimizerEntry> lower_optimizer(const Module& module, const Op
   if (use.frozen) return entry;
   for (const auto& [name, value] : use.constants) entry.constants[name] = value;
   if (use.decay) entry.constants["decay"] = *use.decay;
+  auto schedule = lower_schedule(module, use.lr, diagnostics);
+  if (!schedule) return std::nullopt;
+  entry.schedule = std::move(*schedule);
+  if (use.built_in) {
+    entry.special = use.name;
+    entry.elementwise = false;
+    return entry;
+  }
   auto decayed = lower_update(module, use, use.decay, diagnostics);
   if (!decayed) return std::nullopt;
   auto plain = lower_update(module, use, 0.0, diagnostics);
-  auto schedule = lower_schedule(module, use.lr, diagnostics);
-  if (!plain || !schedule) return std::nullopt;
+  if (!plain) return std::nullopt;
   entry.elementwise = !relates_elements(*decayed);
   entry.decayed = std::move(*decayed);
   entry.plain = std::move(*plain);
-  entry.schedule = std::move(*schedule);
   return entry;
 }
 

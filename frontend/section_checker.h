@@ -58,6 +58,7 @@ class SectionChecker {
   void read_optimizers(const Key& key, ExprId value, TrainUse& train);
   std::optional<OptimizerUse> read_optimizer(const Key& key, ExprId value);
   bool read_optimizer_argument(OptimizerUse& use, const Arg& arg, bool first);
+  bool read_built_in_argument(OptimizerUse& use, const Arg& arg);
   bool find_optimizer(OptimizerUse& use, const Expr& callee);
 
   Module& module_;

@@ -30,7 +30,8 @@ struct DataUse {                // text("kjv.txt", x: i32[B, T], y: i32[B, T])
 
 struct OptimizerUse {           // adamw(lr: 1e-3, decay: 0.1, of: "h.*")
   std::string name;
-  const Definition* definition = nullptr;  // null for `frozen`
+  const Definition* definition = nullptr;  // null for `frozen` and built-in ones
+  bool built_in = false;        // adafactor: the trainer's own, not elementwise
   bool frozen = false;
   std::vector<std::string> of;
   ExprId lr;

@@ -13,6 +13,9 @@ namespace cad::frontend {
 
 namespace {
 
+// Adafactor relates the elements of a parameter to each other and is part of the trainer.
+const std::vector<std::string> kAdafactor = {"decay", "eps1", "eps2", "d", "beta2_decay"};
+
 bool is_tensor(const TypePattern& type, ir::DType dtype, bool dots) {
   if (type.kind != TypePattern::Kind::kTensor || type.dtype != dtype) return false;
   return dots ? type.terms.size() == 1 && type.terms[0].dots : type.terms.empty();
@@ -77,8 +80,12 @@ std::optional<OptimizerUse> SectionChecker::read_optimizer(const Key& key, ExprI
 bool SectionChecker::find_optimizer(OptimizerUse& use, const Expr& callee) {
   use.name = std::string(module_.sources->text(callee.span));
   const Definition* found = find_definition(module_, use.name);
+  if (found == nullptr && use.name == "adafactor") {
+    use.built_in = true;
+    return true;
+  }
   if (found == nullptr) {
-    std::vector<std::string> names = {"frozen"};
+    std::vector<std::string> names = {"frozen", "adafactor"};
     for (const auto& definition : module_.definitions) {
       if (is_optimizer(*definition)) names.push_back(definition->name);
     }
@@ -129,6 +136,7 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
     use.decay_all = on.value_or(false);
     return on.has_value();
   }
+  if (use.built_in) return read_built_in_argument(use, arg);
   const Signature& signature = use.definition->signature;
   if (name == "decay" && signature.find_parameter("decay") >= 0) {
     auto number = constant_expression(module_, module_.main(), arg.value, diagnostics_);
@@ -171,6 +179,28 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
     return false;
   }
   use.args.push_back(arg);
+  return true;
+}
+
+bool SectionChecker::read_built_in_argument(OptimizerUse& use, const Arg& arg) {
+  if (std::count(kAdafactor.begin(), kAdafactor.end(), arg.name.text) == 0) {
+    Diagnostic& d = read_.report(DiagId::E0315, arg.name.empty() ? arg.span : arg.name.span, fmt::format("`{}` takes no `{}`", use.name, arg.name.empty() ? "second argument" : arg.name.text));
+    if (auto near = suggest(arg.name.text, kAdafactor)) d.help(fmt::format("did you mean `{}`?", *near));
+    return false;
+  }
+  auto number = constant_expression(module_, module_.main(), arg.value, diagnostics_);
+  if (!number) return false;
+  const auto known = number->evaluate(module_.bindings);
+  const bool fine = known && (arg.name.text == "beta2_decay" ? *known < 0 : *known >= 0 && *known < 1e9);
+  if (!fine) {
+    read_.report(DiagId::E0304, expr(arg.value).span, fmt::format("`{}` wants a number {}", arg.name.text, arg.name.text == "beta2_decay" ? "below 0" : "of at least 0"));
+    return false;
+  }
+  if (arg.name.text == "decay") {
+    use.decay = known;
+  } else {
+    use.constants.emplace_back(arg.name.text, *known);
+  }
   return true;
 }
 
