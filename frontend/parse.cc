@@ -150,7 +150,8 @@ class Recovery : public antlr4::DefaultErrorStrategy {
       fault.rules.push_back(parser->getRuleNames()[c->getRuleIndex()]);
       c = dynamic_cast<antlr4::RuleContext*>(c->parent);
     }
-    for (const antlr4::misc::Interval& range : parser->getExpectedTokens().getIntervals()) {
+    const antlr4::misc::IntervalSet expected = parser->getExpectedTokens();
+    for (const antlr4::misc::Interval& range : expected.getIntervals()) {
       for (ssize_t type = range.a; type <= range.b; ++type) fault.expected.push_back(static_cast<Tok>(type));
     }
     diagnostics_.add(describe_fault(sources_, file_, tokens_, fault));

@@ -110,7 +110,7 @@ bool TokenTidier::open_bracket(size_t i) {
     too_deep(i);
     return false;
   }
-  push(kind, place, indent_[i]);
+  push(kind, place, kind == Tok::LBRACE ? statement_indent_ : indent_[i]);
   return true;
 }
 
@@ -223,6 +223,33 @@ void TokenTidier::report_unclosed(const Opener& opener, int before) {
     error->message = fmt::format("`{}` is never closed", bracket_text(opener.kind));
     error->label(opener.span, "opened here");
   }
+}
+
+// A body whose header is gone (commented out, say): statements among items, and a `}` that closes
+// nothing. One error; all of them are dropped.
+bool TokenTidier::skip_orphans(size_t i) {
+  if (balanced_ || !stack_.empty() || !first_[i] || indent_[i] == 0 || !at_start()) return false;
+  const Tok kind = raw_kind(i);
+  const bool keyword = kind == Tok::PARAM || kind == Tok::STATE || kind == Tok::USE ||
+                       kind == Tok::REPEAT || kind == Tok::RETURN;
+  if (!keyword && !binding_starts(i)) return false;
+  int depth = 0;
+  size_t next = i;
+  for (; next + 1 < raw_.size() && !item_starts(next); ++next) {
+    if (raw_kind(next) == Tok::LBRACE) ++depth;
+    if (raw_kind(next) == Tok::RBRACE && --depth < 0) break;
+  }
+  if (depth >= 0) return false;
+  if (Diagnostic* error = report(make_diagnostic(
+          DiagId::E0001, span(raw_[i].begin, raw_[i].end),
+          fmt::format("`{}` stands outside a definition", raw_text(i))))) {
+    error->help("a body needs a header: `layer Name(x: [B, T]) -> [B, T] {`");
+  }
+  out_.lost_items = true;
+  skip_to_ = next + 1;
+  emit(Tok::NL, raw_[i].begin, raw_[i].begin, true);
+  out_.tokens.pop_back();  // only the statement's number was wanted
+  return true;
 }
 
 // One error; the item is dropped and the next one in column 0 goes on.

@@ -21,7 +21,7 @@ class TokenTidier {
   struct Opener {
     Tok kind = Tok::NONE;  // LPAREN, LBRACK (also for `@[`), LBRACE
     Span span;
-    int indent = 0;        // of its line
+    int indent = 0;        // of its line; of a block's, that of the statement it belongs to
     int dedent = -1;       // `{`: the token in `out_` before a line that stands too far left
   };
   // Operators that make the parser recurse, within one bracket level: `-` and `^`, and `not`.
@@ -57,6 +57,7 @@ class TokenTidier {
   void pop_brace_repaired(bool report_it);
   void report_unclosed(const Opener& opener, int before);
   void too_deep(size_t i);
+  bool skip_orphans(size_t i);   // true: dropped, skip_to_ is set
   void push(Tok kind, Span span, int indent);
   void pop();
 
@@ -86,6 +87,7 @@ class TokenTidier {
   int chained_ = 0;            // sum of chains_
   int32_t statement_ = 0;
   size_t statement_begin_ = 0; // in out_
+  int statement_indent_ = 0;   // of the line it starts on
   size_t item_begin_ = 0;      // in out_
   bool in_section_ = false;
   std::optional<size_t> skip_to_;  // raw tokens before it are dropped (after `too deep`)

@@ -110,11 +110,13 @@ void TokenTidier::take(size_t i) {
   if (first_[i]) resync_line(i);
   if (at_start() && raw_kind(i) != Tok::NL) {
     statement_begin_ = out_.tokens.size();
+    statement_indent_ = indent_[i];
     if (stack_.empty()) {
       item_begin_ = statement_begin_;
       in_section_ = false;
     }
   }
+  if (skip_orphans(i)) return;
   switch (raw_kind(i)) {
     case Tok::NL:
       return take_newline(i);
@@ -194,7 +196,7 @@ void TokenTidier::take_newline(size_t i) {
       }
       return;
     }
-    push(Tok::LBRACE, after_last(), indent_[i]);
+    push(Tok::LBRACE, after_last(), statement_indent_);
     emit(Tok::LBRACE, after_last().begin, after_last().end, true);
     return;
   }
