@@ -86,6 +86,10 @@ class Worker {
  private:
   static int64_t size(const std::vector<int64_t>& v) { return static_cast<int64_t>(v.size()); }
   [[nodiscard]] int64_t wide(int64_t n) const { return (n + columns_ - 1) / columns_ * columns_; }
+  // Panels are as wide as they were packed: the rows of a partly needed one are all computed.
+  [[nodiscard]] int64_t whole_panels(int64_t keys) const {
+    return std::min(keys_, (keys + kernels_.max_rows - 1) / kernels_.max_rows * kernels_.max_rows);
+  }
   [[nodiscard]] const void* shifted(const void* p, int64_t elements) const {
     return static_cast<const char*>(p) + elements * ir::dtype_bytes(plan_.dtype);
   }
@@ -182,7 +186,7 @@ void Worker::pack_query_rows(float* dst, const void* src, int lanes, int64_t str
 int64_t Worker::scores(const Problem& at, int64_t first, int lanes) {
   const int64_t keys = plan_.causal ? std::min(keys_, first + lanes) : keys_;
   pack_query(s_.q, shifted(run_.q, at.q + first * plan_.t.q), lanes, plan_.t.q, plan_.q_depth, true);
-  times(s_.k_rows, keys, depth_, depth_, s_.q, s_.p);
+  times(s_.k_rows, whole_panels(keys), depth_, depth_, s_.q, s_.p);
   if (plan_.causal) {
     for (int64_t i = first + 1; i < keys; ++i) std::fill_n(s_.p + i * columns_, i - first, -kInf);
   }
@@ -258,7 +262,7 @@ void Worker::backward(const Problem& at, int64_t first) {
     lse[j] = j < lanes ? run_.lse[at.lse + (first + j) * plan_.t.lse] : kInf;
     if (lse[j] == -kInf) lse[j] = kInf;
   }
-  times(s_.v_rows, keys, width_, width_, s_.g, s_.dp);
+  times(s_.v_rows, whole_panels(keys), width_, width_, s_.g, s_.dp);
   const DropStream d = drop(at, first);
   rows_.gradient(s_.p, s_.dp, keys, lse, delta, plan_.p > 0 ? &d : nullptr,
                  static_cast<uint64_t>(probs_stride(plan_.s, run_.step_rows)));
