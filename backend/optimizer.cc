@@ -9,6 +9,7 @@
 #include "backend/compile.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/run_memory.h"
+#include "backend/scalar_input.h"
 #include "base/check.h"
 #include "ir/builder.h"
 #include "ir/interpreter.h"
@@ -33,28 +34,9 @@ bool decays(const Parameter& p, const ir::OptimizerEntry& entry) {
   return entry.decay_all || p.extents.size() >= 2;
 }
 
-// Puts an input node before everything else.
-ir::ValueId add_scalar_input(ir::Graph& g, const std::string& name) {
-  const ir::ValueId value = g.add_value(ir::RegionId{0}, ir::Type{ir::DType::kF32, {}}, name);
-  ir::Node node;
-  node.op = ir::Op::kInput;
-  node.attrs.input = ir::InputId{static_cast<int32_t>(g.inputs.size())};
-  node.results = {value};
-  node.region = ir::RegionId{0};
-  const ir::NodeId id{static_cast<int32_t>(g.nodes.size())};
-  g.nodes.push_back(std::move(node));
-  g.regions[0].nodes.insert(g.regions[0].nodes.begin(), id);
-  g.value(value).def = id;
-  ir::Input input;
-  input.path = name;
-  input.value = value;
-  g.inputs.push_back(std::move(input));
-  return value;
-}
-
 // The update reads g * grad_scale wherever it read g.
 ir::Graph with_gradient_scale(ir::Graph g) {
-  const ir::ValueId scale = add_scalar_input(g, "grad_scale");
+  const ir::ValueId scale = prepend_scalar_input(g, "grad_scale");
   ir::ValueId gradient;
   for (const ir::Input& input : g.inputs) {
     if (input.path == "g") gradient = input.value;

@@ -59,6 +59,7 @@ uint16_t f32_to_f16(float value) {
   std::memcpy(&bits, &value, 4);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const float magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
   if (std::isnan(value)) return sign | 0x7e00;
   if (magnitude >= 65520.0F) return sign | 0x7c00;
   // In units of the last place at this exponent, rounded to even by nearbyint.

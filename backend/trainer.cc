@@ -12,6 +12,7 @@
 #include "backend/compile.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/initialize.h"
+#include "backend/scalar_input.h"
 #include "base/check.h"
 #include "ir/autodiff.h"
 
@@ -19,26 +20,6 @@ namespace cad::backend {
 namespace {
 
 constexpr double kFirstLossScale = 65536;
-
-// f16: gradients are those of loss * loss_scale: an input is the loss's cotangent.
-ir::ValueId loss_scale_input(ir::Graph& g) {
-  const ir::ValueId scale =
-      g.add_value(ir::RegionId{0}, ir::Type{ir::DType::kF32, {}}, "loss_scale");
-  ir::Node node;
-  node.op = ir::Op::kInput;
-  node.attrs.input = ir::InputId{static_cast<int32_t>(g.inputs.size())};
-  node.results = {scale};
-  node.region = ir::RegionId{0};
-  const ir::NodeId id{static_cast<int32_t>(g.nodes.size())};
-  g.nodes.push_back(std::move(node));
-  g.regions[0].nodes.insert(g.regions[0].nodes.begin(), id);
-  g.value(scale).def = id;
-  ir::Input input;
-  input.path = "loss_scale";
-  input.value = scale;
-  g.inputs.push_back(std::move(input));
-  return scale;
-}
 
 ir::Graph training_graph(const ir::TrainSpec& spec, const Parameters& parameters,
                          ir::PassLog* log) {
@@ -51,7 +32,9 @@ ir::Graph training_graph(const ir::TrainSpec& spec, const Parameters& parameters
     if (trained) options.wrt.push_back(ir::InputId{static_cast<int32_t>(i)});
   }
   const ir::ValueId loss = ir::output_value(g, "loss");
-  if (spec.precision == ir::DType::kF16) options.seed = loss_scale_input(g);
+  if (spec.precision == ir::DType::kF16) {
+    options.seed = prepend_scalar_input(g, "loss_scale");  // gradients of loss * loss_scale
+  }
   options.save.bindings = spec.bindings;
   // No trained parameter: nothing to differentiate (an empty list would mean all of them).
   if (!options.wrt.empty()) g = ir::differentiate(std::move(g), loss, options);
