@@ -145,6 +145,10 @@ Parts parts_of(const Size& size) {
 }
 
 Size make(Parts parts) {
+  // The least integer has no negative: it counts as overflow, so that divisions below are safe.
+  for (const Poly* poly : {&parts.num, &parts.den}) {
+    for (const auto& [m, c] : *poly) parts.overflow |= c == INT64_MIN;
+  }
   if (parts.overflow || parts.zero_division || parts.den.empty()) {
     SizeRep broken;
     broken.den = one();
@@ -420,6 +424,7 @@ Evaluated evaluate_poly(const Poly& poly, const Bindings& bindings) {
           if (part->error && *part->error != EvalError::kNegative) return *part;
         }
         if (b.value == 0) return failure(EvalError::kZeroDivision, fmt::format("{} // 0", a.value));
+        if (a.value == INT64_MIN) return failure(EvalError::kOverflow, factor.atom->key);
         base.value = floor_divide(a.value, b.value);
       } else {
         auto found = bindings.find(factor.atom->key);
@@ -430,7 +435,7 @@ Evaluated evaluate_poly(const Poly& poly, const Bindings& bindings) {
     }
     sum = checked.add(sum, term);
   }
-  if (checked.overflow) return failure(EvalError::kOverflow, SizeImpl::poly_text(poly));
+  if (checked.overflow || sum == INT64_MIN) return failure(EvalError::kOverflow, SizeImpl::poly_text(poly));
   return {sum, std::nullopt, ""};
 }
 
