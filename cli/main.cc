@@ -1,0 +1,203 @@
+// cli/main.cc -- chooses the command, parses its flags, runs it. Usage errors become Diagnostics
+// with did-you-mean and status 2. Commands are in commands.def.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/suggest.h"
+#include "cli/command.h"
+
+namespace cad::cli {
+namespace {
+
+std::string overview() {
+  std::string text =
+      "colauto compiles .cad programs, models over tensors with named dims, and trains them\n\n"
+      "  colauto run gpt.cad            train\n"
+      "  colauto check gpt.cad          find errors\n\n"
+      "usage: colauto COMMAND [ARGUMENTS]\n\ncommands:\n";
+  for (const Command& command : commands()) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  return text + "\n`colauto COMMAND --help` shows the flags of a command\n";
+}
+
+int usage_error(const CommonOptions& common, Diagnostic diagnostic, const char* command) {
+  diagnostic.help(command == nullptr ? "`colauto --help` lists the commands"
+                                     : fmt::format("`colauto {} --help` lists its flags", command));
+  return fail(common, diagnostic);
+}
+
+int unknown_command(const CommonOptions& common, const std::string& word) {
+  Diagnostic error = make_error(DiagId::E0501, fmt::format("unknown command `{}`", word), kExitUsage);
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  if (word.size() > 4 && word.compare(word.size() - 4, 4, ".cad") == 0) {
+    error.help(fmt::format("to train it: `colauto run {}`", word));
+  } else if (const auto near = suggest(word, names)) {
+    error.help(fmt::format("did you mean `{}`?", *near));
+  }
+  return usage_error(common, std::move(error), nullptr);
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// A flag's or argument's words that nothing took.
+int leftover(const CommonOptions& common, const CLI::App& app, const char* command,
+             const std::vector<std::string>& rest) {
+  const auto flag = std::find_if(rest.begin(), rest.end(), [](const std::string& word) {
+    return word.size() > 1 && word[0] == '-';
+  });
+  if (flag == rest.end()) {
+    return usage_error(common, make_error(DiagId::E0502, fmt::format("unexpected argument `{}`", rest[0]), kExitUsage), command);
+  }
+  const std::string name = flag->substr(0, flag->find('='));
+  Diagnostic error = make_error(DiagId::E0502, fmt::format("unknown flag `{}`", name), kExitUsage);
+  if (const auto near = suggest(name, flag_names(app))) {
+    error.help(fmt::format("did you mean `{}`?", *near));
+  } else if (name.size() > 2) {
+    std::string setting = name.substr(2);
+    std::replace(setting.begin(), setting.end(), '-', '_');
+    error.note(fmt::format("settings of the program are given with `--set {}=..`", setting));
+  }
+  return usage_error(common, std::move(error), command);
+}
+
+// CLI11's texts, without its capital letters and class names.
+std::string plain_text(const std::string& what) {
+  std::string text = what;
+  if (text.size() > 1 && std::isupper(static_cast<unsigned char>(text[0])) != 0 &&
+      std::islower(static_cast<unsigned char>(text[1])) != 0) {
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  }
+  while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
+  return text;
+}
+
+// Diagnostics have to follow --error-format and --color even when parsing fails.
+void peek_format(int argc, char** argv, CommonOptions& common) {
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    if ((word == "--error-format" || word == "--color") && i + 1 < argc) word += std::string("=") + argv[i + 1];
+    if (word == "--error-format=short") common.error_format = ErrorFormat::kShort;
+    if (word == "--error-format=json") common.error_format = ErrorFormat::kJson;
+    if (word == "--color=always") common.color = ColorMode::kAlways;
+    if (word == "--color=never") common.color = ColorMode::kNever;
+  }
+}
+
+void add_everywhere_flags(CLI::App& app, CommonOptions& common) {
+  const std::map<std::string, ErrorFormat> formats{
+      {"human", ErrorFormat::kHuman}, {"short", ErrorFormat::kShort}, {"json", ErrorFormat::kJson}};
+  const std::map<std::string, ColorMode> colors{
+      {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
+  app.add_option_function<std::string>(
+         "--error-format", [&common, formats](const std::string& value) { common.error_format = formats.at(value); },
+         "how messages look: human, short or json")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(std::vector<std::string>{"human", "short", "json"}));
+  app.add_option_function<std::string>(
+         "--color", [&common, colors](const std::string& value) { common.color = colors.at(value); },
+         "auto, always or never; NO_COLOR is honoured")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}));
+  app.add_flag("-q,--quiet", common.quiet, "print results only");
+  app.add_flag("-v,--verbose", common.verbose, "say more");
+}
+
+// A flag that this build has no devices for.
+bool check_devices(const CommonOptions& common, int& status) {
+#ifndef COLAUTO_CUDA
+  if (common.gpus) {
+    Diagnostic error = make_error(DiagId::E0504, "this build has no CUDA support", kExitUsage);
+    error.note("`--gpus` needs a build with the CUDA toolkit (cuBLAS, NVRTC) installed")
+        .help(fmt::format("run on CPU devices: `--devices {}`", *common.gpus));
+    status = fail(common, error);
+    return false;
+  }
+#endif
+  return true;
+}
+
+int run_command(const Command& command, int argc, char** argv, CommonOptions& common) {
+  std::string description = fmt::format("{}\n\nexamples:\n", command.summary);
+  std::string_view examples = command.examples;
+  while (!examples.empty()) {
+    const size_t end = std::min(examples.find('\n'), examples.size());
+    description += fmt::format("  {}\n", examples.substr(0, end));
+    examples.remove_prefix(std::min(end + 1, examples.size()));
+  }
+  CLI::App app(description, fmt::format("colauto {}", command.name));
+  app.allow_extras();
+  app.set_help_flag("-h,--help", "show this");
+  const Action action = command.declare(app, common);
+  add_everywhere_flags(app, common);
+  try {
+    app.parse(argc - 1, argv + 1);
+  } catch (const CLI::CallForHelp&) {
+    print(app.help());
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    // An unknown flag explains most other faults: say that first.
+    const std::vector<std::string> rest = app.remaining();
+    const bool flag = std::any_of(rest.begin(), rest.end(), [](const std::string& w) { return w.size() > 1 && w[0] == '-'; });
+    if (flag) return leftover(common, app, command.name, rest);
+    return usage_error(common, make_error(DiagId::E0503, plain_text(error.what()), kExitUsage), command.name);
+  }
+  if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
+    return leftover(common, app, command.name, rest);
+  }
+  int status = kExitOk;
+  if (!check_devices(common, status)) return status;
+  return action();
+}
+
+int run(int argc, char** argv) {
+  CommonOptions common;
+  peek_format(argc, argv, common);
+  if (argc < 2) {
+    std::fputs(overview().c_str(), stderr);
+    return kExitUsage;
+  }
+  const std::string word = argv[1];
+  if (word == "--help" || word == "-h" || word == "help") {
+    print(overview());
+    return kExitOk;
+  }
+  for (const Command& command : commands()) {
+    if (word == command.name || (word == "--version" && std::strcmp(command.name, "version") == 0)) {
+      return run_command(command, argc, argv, common);
+    }
+  }
+  if (word.size() > 1 && word[0] == '-') {
+    Diagnostic error = make_error(DiagId::E0502, fmt::format("unknown flag `{}`", word), kExitUsage);
+    return usage_error(common, std::move(error), nullptr);
+  }
+  return unknown_command(common, word);
+}
+
+}  // namespace
+}  // namespace cad::cli
+
+int main(int argc, char** argv) {
+  int status = cad::kExitBug;
+  try {
+    status = cad::cli::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n", error.what());
+  }
+  if (std::fflush(stdout) != 0) {
+    std::fputs("error[E0505]: cannot write to standard output\n", stderr);
+    if (status == cad::kExitOk) status = cad::kExitRunFailed;
+  }
+  return status;
+}
