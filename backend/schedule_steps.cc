@@ -1,0 +1,263 @@
+// backend/schedule_steps.cc -- Scheduler's second half: instructions for steps, loops and copies,
+// with their plans and what traces say about them.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/scheduler.h"
+
+namespace cad::backend {
+
+int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::string& name, double flops) {
+  StepInfo info;
+  info.name = name;
+  const ir::Node& node = node_of(step);
+  info.scope = node.scope;
+  info.span = node.span;
+  info.depth = r.depth;
+  info.times = r.times;
+  info.flops = flops;
+  for (const ValueId v : step.inputs) info.bytes += static_cast<double>(bytes(v));
+  for (const ValueId v : step.outputs) info.bytes += static_cast<double>(bytes(v));
+  program_.infos.push_back(std::move(info));
+  return static_cast<int32_t>(program_.infos.size()) - 1;
+}
+
+void Scheduler::add_copy(const RegionState& r, const Address& from, const Address& to, int64_t count,
+                         ir::DType dtype, bool accumulate, int32_t info) {
+  Instruction copy;
+  copy.kind = Instruction::Kind::kCopy;
+  copy.operands = {from, to};
+  copy.detail = static_cast<int32_t>(program_.copies.size());
+  copy.accumulate = accumulate;
+  copy.info = info;
+  program_.copies.push_back({count, dtype});
+  add(r, std::move(copy));
+}
+
+void Scheduler::add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate, int32_t info) {
+  add_copy(r, element(from), to, elements(from), graph_.type(from).dtype, accumulate, info);
+}
+
+// What debug_nan compares: float operands and results, and whether -inf may come into being here.
+void Scheduler::add_checks(Instruction& instruction, const Step& step) {
+  for (const ValueId v : step.outputs) {
+    if (ir::is_float(graph_.type(v).dtype)) {
+      instruction.checked.push_back({place_of(v), elements(v), graph_.type(v).dtype, v});
+    }
+  }
+  for (const ValueId v : step.inputs) {
+    if (ir::is_float(graph_.type(v).dtype) && base(v).valid() && base(v) == v) {
+      instruction.read.push_back({place_of(v), elements(v), graph_.type(v).dtype, v});
+    }
+  }
+  for (const ir::NodeId id : step.nodes) {
+    const ir::Node& node = graph_.node(id);
+    const bool masks = node.op == ir::Op::kReduceMax || node.op == ir::Op::kReduceMin ||
+                       node.op == ir::Op::kLogSumExp || node.op == ir::Op::kAttention;
+    bool infinite = node.op == ir::Op::kWhere || node.op == ir::Op::kPad || node.op == ir::Op::kWindow;
+    if (node.op == ir::Op::kConst) {
+      const std::optional<double> number = node.attrs.scalar.evaluate(program_.bindings);
+      infinite = number && std::isinf(*number);
+    }
+    instruction.may_be_minus_infinity |= masks || infinite;
+  }
+}
+
+namespace {
+
+GemmPlan gemm_of(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts,
+                 const ir::Bindings& bindings) {
+  const ValueId a = node.operands[0], b = node.operands[1], c = node.results[0];
+  const auto stride = [&](ValueId v, ir::DimId dim) {
+    const int at = g.type(v).position(dim);
+    return at < 0 ? 0 : layouts[static_cast<size_t>(v.index)].strides[static_cast<size_t>(at)];
+  };
+  std::vector<GemmDim> batch, m, n, k;
+  const auto put = [&](ir::DimId dim, std::vector<GemmDim>& to) {
+    to.push_back({g.dim(dim).size.evaluate(bindings).value, stride(a, dim), stride(b, dim), stride(c, dim)});
+  };
+  for (const ir::DimId dim : g.type(c).dims) {
+    const bool left = g.type(a).has(dim), right = g.type(b).has(dim);
+    put(dim, left && right ? batch : left ? m : n);
+  }
+  for (const ir::DimId dim : node.attrs.dims) put(dim, k);
+  return plan_gemm(std::move(batch), std::move(m), std::move(n), std::move(k), g.type(a).dtype, g.type(b).dtype,
+                   g.type(c).dtype);
+}
+
+}  // namespace
+
+// Everything but loops.
+void Scheduler::step_work(const RegionState& r, const Step& step, int32_t at) {
+  const ir::Node& node = node_of(step);
+  Instruction made;
+  std::string name = ir::op_name(node.op);
+  double flops = 0;
+  int64_t scratch = 0;
+  place_outputs(r, step, at);
+  const auto routine = [&](Instruction::Kind kind, RoutinePlan plan) {
+    made.kind = kind;
+    made.detail = static_cast<int32_t>(program_.routines.size());
+    scratch = plan.scratch_bytes;
+    program_.routines.push_back(std::move(plan));
+  };
+  switch (step.kind) {
+    case Step::Kind::kKernel: {
+      const KernelCall& call = partition_.calls[static_cast<size_t>(step.kernel)];
+      made.kind = Instruction::Kind::kKernel;
+      made.detail = step.kernel;
+      name = partition_.kernels[static_cast<size_t>(call.kernel)].name;
+      flops = call.flops;
+      scratch = call.scratch_bytes;
+      break;
+    }
+    case Step::Kind::kContract: {
+      made.kind = Instruction::Kind::kContract;
+      made.detail = static_cast<int32_t>(program_.gemms.size());
+      program_.gemms.push_back(gemm_of(graph_, node, partition_.layouts, program_.bindings));
+      flops = program_.gemms.back().flops();
+      const Destination* direct = direct_[index(step.outputs[0])];
+      made.accumulate = direct != nullptr && direct->accumulate;
+      break;
+    }
+    case Step::Kind::kAttention:
+    case Step::Kind::kAttentionGrad: {
+      made.kind = step.kind == Step::Kind::kAttention ? Instruction::Kind::kAttention
+                                                      : Instruction::Kind::kAttentionGrad;
+      made.detail = static_cast<int32_t>(program_.attentions.size());
+      program_.attentions.push_back(
+          plan_attention(graph_, node, partition_.layouts, program_.bindings, threads_));
+      flops = program_.attentions.back().flops;
+      scratch = program_.attentions.back().scratch_bytes;
+      break;
+    }
+    case Step::Kind::kScatterAdd:
+      routine(Instruction::Kind::kScatterAdd, plan_scatter_add(graph_, node, program_.bindings));
+      break;
+    case Step::Kind::kTopK:
+      routine(Instruction::Kind::kTopK, plan_top_k(graph_, node, program_.bindings));
+      break;
+    case Step::Kind::kCumSum:
+      routine(Instruction::Kind::kCumSum, plan_cum_sum(graph_, node, program_.bindings));
+      break;
+    case Step::Kind::kSlots:
+      routine(Instruction::Kind::kSlots, plan_slots(graph_, node, program_.bindings));
+      break;
+    default:
+      CAD_CHECK(false, "no routine for step `{}` (kind {})", name, static_cast<int>(step.kind));
+  }
+  if (step.kind == Step::Kind::kKernel) {
+    for (const ValueId v : partition_.calls[static_cast<size_t>(step.kernel)].buffers) {
+      made.operands.push_back(place_of(base(v)));
+    }
+  } else {
+    for (const ValueId v : node.operands) made.operands.push_back(element(v));
+    for (const ValueId v : node.results) made.operands.push_back(place_of(v));
+  }
+  if (scratch > 0) made.scratch = new_buffer(r, scratch, at, at, "scratch of " + name, node.scope);
+  made.info = add_info(r, step, name, flops);
+  add_checks(made, step);
+  add(r, std::move(made));
+}
+
+void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
+  const ir::Node& node = node_of(step);
+  const ir::Loop& loop = node.loop;
+  const ir::Region& body = graph_.region(loop.body);
+  const auto carries = static_cast<size_t>(loop.carries), scanned = static_cast<size_t>(loop.scanned);
+  Instruction made;
+  made.kind = Instruction::Kind::kLoop;
+  made.level = r.depth;
+  made.reverse = loop.reverse;
+  made.count = graph_.dim(loop.dim).size.evaluate(program_.bindings).value;
+  made.info = add_info(r, step, "repeat " + graph_.dim(loop.dim).name, 0);
+  program_.levels = std::max(program_.levels, r.depth + 1);
+  std::vector<Destination> destinations(body.results.size());
+
+  for (size_t i = 0; i < node.results.size(); ++i) {
+    const ValueId result = node.results[i];
+    const bool carried = i < carries;
+    Address& place = places_[index(result)];
+    bool filled = false;
+    if (!place.valid() && carried) {
+      // The initial value's own buffer, when it dies here and nothing else of the loop reads it.
+      const ValueId init = node.operands[i];
+      const Address& there = places_[index(base(init))];
+      const auto readers = std::count_if(node.operands.begin(), node.operands.end(),
+                                         [&](ValueId v) { return base(v) == base(init); });
+      if (base(init) == init && readers == 1 && last_use_[index(init)] == at && def_step_[index(init)] >= 0 &&
+          there.root == Address::kArena && there.numbers.empty() && direct_[index(init)] == nullptr) {
+        place = there;
+        ArenaBuffer& buffer = block(r).buffers[static_cast<size_t>(there.buffer)];
+        buffer.last = std::max({buffer.last, at, last_use_[index(result)]});
+        filled = true;
+      }
+    }
+    if (!place.valid()) {
+      place = new_buffer(r, bytes(result), at, last_use_[index(result)], name_of(graph_, result), node.scope);
+    }
+    filled |= carried && element(node.operands[i]) == place;
+    if (carried && !filled) add_copy(r, node.operands[i], place, false, made.info);
+    Destination& d = destinations[i];
+    d.place = place;
+    if (carried) {
+      d.occupant = body.args[1 + i];
+      places_[index(d.occupant)] = place;
+    } else {
+      const int64_t slice = bytes(body.results[i]);
+      d.place.numbers.emplace_back(r.depth, slice);
+      const Destination* direct = direct_[index(result)];
+      d.accumulate = direct != nullptr && direct->accumulate;
+    }
+  }
+  for (size_t i = carries; i < node.operands.size(); ++i) {
+    const ValueId arg = body.args[1 + i];
+    Address& place = places_[index(arg)];
+    place = element(node.operands[i]);
+    if (i < carries + scanned) place.numbers.emplace_back(r.depth, bytes(arg));
+  }
+  const int32_t parent = r.block;
+  made.block = block_of(loop.body, destinations, r.depth + 1, r.times * static_cast<double>(made.count));
+  Block& inner = program_.blocks[static_cast<size_t>(made.block)];
+  inner.parent = parent;
+  inner.parent_buffer = new_buffer(r, inner.bytes, at, at, "body of repeat " + graph_.dim(loop.dim).name, node.scope).buffer;
+  made.number = places_[index(body.args[0])];
+  add(r, std::move(made));
+}
+
+// Results that were not written in place. With `early`: arguments that go to memory of their own.
+// At the end: the rest; carries that swap places go through a buffer.
+void Scheduler::copies(const RegionState& r, const std::vector<Destination>& destinations, bool early) {
+  const std::vector<ValueId>& results = graph_.region(r.region).results;
+  struct Move { Address from; size_t result; };
+  std::vector<Move> moves;
+  StepInfo info;
+  info.name = early ? "save" : "copy of results";
+  info.depth = r.depth;
+  info.times = r.times;
+  const auto info_index = static_cast<int32_t>(program_.infos.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const ValueId v = results[i];
+    const Destination& d = destinations[i];
+    if (copied_early(v, d) != early || passed_on(v, d) || direct_[index(v)] == &d) continue;
+    Address from = element(v);
+    const bool occupied = std::any_of(destinations.begin(), destinations.end(),
+                                      [&](const Destination& x) { return x.occupant == base(v); });
+    if (occupied && !early) {
+      const Address aside = new_buffer(r, bytes(v), r.end, r.end, name_of(graph_, v), "");
+      add_copy(r, from, aside, elements(v), graph_.type(v).dtype, false, info_index);
+      from = aside;
+    }
+    info.bytes += 2.0 * static_cast<double>(bytes(v));
+    moves.push_back({from, i});
+  }
+  if (moves.empty()) return;
+  program_.infos.push_back(info);
+  for (const Move& move : moves) {
+    const ValueId v = results[move.result];
+    const Destination& d = destinations[move.result];
+    add_copy(r, move.from, d.place, elements(v), graph_.type(v).dtype, d.accumulate, info_index);
+  }
+}
+
+}  // namespace cad::backend
