@@ -99,7 +99,7 @@ Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& param
       const int entry = entry_of(spec, path);
       if (entry < 0) {
         Diagnostic error = make_error(
-            DiagId::E0704, fmt::format("no optimizer entry takes `{}`", path), kExitProgram);
+            DiagId::E0317, fmt::format("no optimizer entry takes `{}`", path), kExitProgram);
         if (p.span.valid()) error.label(p.span, "declared here");
         error.help("end the list with an entry without `of`, or with `frozen()`");
         return error;
@@ -129,7 +129,7 @@ Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& param
     const ir::OptimizerEntry& entry = spec.optimizers[e];
     optimizer.rate_index_.push_back(entry.frozen ? -1 : rates++);
     if (used[e]) continue;
-    Diagnostic error = make_error(DiagId::E0704,
+    Diagnostic error = make_error(DiagId::E0316,
                                   fmt::format("optimizer entry {} (`{}`) takes no parameter", e + 1,
                                               entry.frozen ? "frozen" : entry.name),
                                   kExitProgram);

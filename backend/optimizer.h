@@ -44,8 +44,8 @@ struct Segment {
 
 class Optimizer {
  public:
-  // Assigns parameters to entries (E0704 when they do not match up) and marks as frozen those that
-  // only frozen entries take.
+  // Assigns parameters to entries (E0316, E0317 when they do not match up) and marks as frozen
+  // those that only frozen entries take.
   static Result<Optimizer> assign(const ir::TrainSpec& spec, Parameters& parameters);
   void compile_updates();
   [[nodiscard]] std::vector<Segment>& segments() { return segments_; }

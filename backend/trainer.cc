@@ -21,8 +21,8 @@ namespace {
 
 constexpr double kFirstLossScale = 65536;
 
-ir::Graph training_graph(const ir::TrainSpec& spec, const Parameters& parameters,
-                         ir::PassLog* log) {
+ir::Graph train_step_graph(const ir::TrainSpec& spec, const Parameters& parameters,
+                           ir::PassLog* log) {
   ir::Graph g = ir::run_passes(spec.forward, ir::passes_before_autodiff(), log);
   ir::DifferentiateOptions options;
   for (size_t i = 0; i < g.inputs.size(); ++i) {
@@ -64,8 +64,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create(ir::TrainSpec spec,
   const ir::TrainSpec& s = trainer->spec_;
   trainer->parameters_.add(s.forward, s.bindings);
   for (const ir::EvalSpec& eval : s.evals) trainer->parameters_.add(eval.graph, s.bindings);
-  CAD_TRY(optimizer, Optimizer::assign(s, trainer->parameters_));
-  trainer->optimizer_ = std::move(optimizer);
+  if (!options.evaluate_only) {
+    CAD_TRY(optimizer, Optimizer::assign(s, trainer->parameters_));
+    trainer->optimizer_ = std::move(optimizer);
+  }
   trainer->loss_scale_ = s.precision == ir::DType::kF16 ? kFirstLossScale : 1;
   trainer->compile_programs(options);
   trainer->plan_memory();
@@ -74,10 +76,12 @@ Result<std::unique_ptr<Trainer>> Trainer::create(ir::TrainSpec spec,
 
 Status Trainer::open_data() {
   DataOptions options{spec_.bindings, folder(), spec_.seed, spec_.shuffled};
-  CAD_TRY(data, DataSet::open(spec_.data, options));
-  data_ = std::move(data);
   total_steps_ = spec_.steps;
-  if (spec_.epochs) {
+  if (!options_.evaluate_only) {
+    CAD_TRY(data, DataSet::open(spec_.data, options));
+    data_ = std::move(data);
+  }
+  if (spec_.epochs && data_) {
     if (data_->endless()) {
       return make_error(DiagId::E0616, "`epochs` needs data with an end; `synthetic` has none",
                         kExitRunFailed);
@@ -105,7 +109,12 @@ Status Trainer::open_data() {
 }
 
 void Trainer::compile_programs(const TrainerOptions& options) {
-  ir::Graph g = training_graph(spec_, parameters_, options.passes);
+  for (size_t i = 0; i < evals_.size(); ++i) {
+    const ir::Graph eval = ir::evaluation_graph(spec_.evals[i].graph, options.passes);
+    evals_[i].program = BoundProgram(eval, spec_.bindings, {}, &*evals_[i].data);
+  }
+  if (options.evaluate_only) return;
+  ir::Graph g = train_step_graph(spec_, parameters_, options.passes);
   if (spec_.accumulate > 1) {
     const ir::Graph totals = step_total_graph(g);
     if (!totals.outputs.empty()) totals_ = BoundProgram(totals, spec_.bindings, {}, &*data_);
@@ -121,12 +130,6 @@ void Trainer::compile_programs(const TrainerOptions& options) {
   }
   train_ = BoundProgram(g, spec_.bindings, compile_options, &*data_);
   optimizer_.compile_updates();
-  for (size_t i = 0; i < evals_.size(); ++i) {
-    ir::Graph eval =
-        ir::run_passes(spec_.evals[i].graph, ir::passes_before_autodiff(), options.passes);
-    eval = ir::run_passes(std::move(eval), ir::passes_after_autodiff(), options.passes);
-    evals_[i].program = BoundProgram(eval, spec_.bindings, {}, &*evals_[i].data);
-  }
 }
 
 // Persistent: parameters, states, optimizer states, average. Region: gradients, then what the train
@@ -145,14 +148,16 @@ void Trainer::plan_memory() {
   std::map<std::string, int64_t> shared;
   int64_t at = 0;
   for (const Parameter& p : parameters_.all()) {
-    const bool has = train_.program().output("grad:" + p.path) >= 0;
+    const bool has = train_.valid() && train_.program().output("grad:" + p.path) >= 0;
     gradient_offsets_.push_back(has ? at : -1);
     if (!has) continue;
     shared["grad:" + p.path] = at;
     at += aligned(p.bytes());
   }
   memory_report_.gradients = at;
-  region_bytes_ = std::max(train_.place(at, shared), at + optimizer_.region_bytes());
+  if (train_.valid()) {
+    region_bytes_ = std::max(train_.place(at, shared), at + optimizer_.region_bytes());
+  }
   if (totals_.valid()) region_bytes_ = std::max(region_bytes_, totals_.place(at));
   for (Eval& eval : evals_) region_bytes_ = std::max(region_bytes_, eval.program.place(0));
   memory_report_.region = aligned(region_bytes_) - at;
@@ -183,7 +188,7 @@ void Trainer::bind() {
     gradients_.push_back(offset < 0 ? nullptr
                                     : reinterpret_cast<float*>(memory_.region() + offset));
   }
-  train_.bind(parameters_, values, memory_.region());
+  if (train_.valid()) train_.bind(parameters_, values, memory_.region());
   if (totals_.valid()) totals_.bind(parameters_, values, memory_.region());
   for (Eval& eval : evals_) eval.program.bind(parameters_, averages_, memory_.region());
 }

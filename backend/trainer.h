@@ -26,8 +26,9 @@ namespace cad::backend {
 class ThreadPool;
 
 struct TrainerOptions {
-  int threads = 0;         // 0: all cores
-  bool debug_nan = false;  // check every op of every step
+  int threads = 0;             // 0: all cores
+  bool debug_nan = false;      // check every op of every step
+  bool evaluate_only = false;  // no training data, gradients or optimizer: step() is not for use
   ir::PassLog* passes = nullptr;
   std::vector<TraceEvent>* trace = nullptr;  // of the train program, while set
 };

@@ -1,0 +1,161 @@
+// cli/run_command.cc -- `colauto run`: trains a program. The run itself is backend/train_loop.h.
+#include <memory>
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include "backend/cpu/thread_pool.h"
+#include "backend/train_loop.h"
+#include "cli/training_common.h"
+#include "ir/text.h"
+
+namespace cad::cli {
+namespace {
+
+struct RunOptions {
+  bool debug_nan = false;
+};
+
+bool wants(const CommonOptions& common, const char* form) {
+  for (const std::string& emit : common.emit) {
+    if (emit == form) return true;
+  }
+  return false;
+}
+
+int emit_forms(const CommonOptions& common, const LoadedProgram& program,
+               const ir::TrainSpec& spec) {
+  if (wants(common, "ir")) print(ir::print(spec.forward));
+  if (wants(common, "grad")) print(ir::print(ir::training_graph(spec.forward)));
+  if (!wants(common, "program")) return kExitOk;
+  auto trainer = backend::Trainer::create(spec, {});
+  if (!trainer.ok()) return fail(common, program.sources, trainer.error());
+  print((*trainer)->train_program().str());
+  return kExitOk;
+}
+
+void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
+                   const std::string& folder) {
+  const ir::TrainSpec& spec = trainer.spec();
+  const backend::DataSet& data = trainer.data();
+  const backend::MemoryReport memory = trainer.memory();
+  const int64_t per_step = trainer.rows_per_step();
+  const int64_t rows = data.endless() ? 0 : data.rows();
+  if (common.json) {
+    nlohmann::ordered_json json = {
+        {"schema", 1},
+        {"train", spec.name},
+        {"devices", 1},
+        {"params", trainer.parameters().count()},
+        {"seed", spec.seed},
+        {"steps", trainer.total_steps()},
+        {"rows_per_step", per_step},
+        {"micro_batches", spec.accumulate},
+        {"tokens_per_step", per_step * data.tokens_per_row()},
+        {"rows", data.endless() ? nlohmann::ordered_json() : nlohmann::ordered_json(rows)},
+        {"steps_per_epoch",
+         data.endless() ? nlohmann::ordered_json() : nlohmann::ordered_json(rows / per_step)},
+        {"predicted_peak_bytes", memory.total},
+        {"parameter_bytes", memory.parameters + memory.average},
+        {"optimizer_bytes", memory.optimizer},
+        {"gradient_bytes", memory.gradients},
+        {"step_bytes", memory.region}};
+    print(json.dump(2) + "\n");
+    return;
+  }
+  std::string text = fmt::format("train       {}\n", spec.name.empty() ? "(unnamed)" : spec.name);
+  text += "plan        one device, nothing is split\n";
+  text += fmt::format("parameters  {} in {} tensors\n", trainer.parameters().count(),
+                      trainer.parameters().all().size());
+  text += fmt::format("data        {}\n", data.describe());
+  text += fmt::format("step        {} rows{}", per_step,
+                      spec.accumulate > 1
+                          ? fmt::format(" in {} micro-batches of {}", spec.accumulate, data.batch())
+                          : "");
+  if (data.tokens_per_row() > 1)
+    text += fmt::format(", {} tokens", per_step * data.tokens_per_row());
+  text += "\n";
+  if (!data.endless()) {
+    text += fmt::format("epoch       {} {}, {} steps\n", rows,
+                        data.tokens_per_row() > 1 ? "windows" : "rows", rows / per_step);
+  }
+  text += fmt::format("steps       {}\n", trainer.total_steps());
+  text += fmt::format("memory      {}: parameters {}, optimizer {}, gradients {}, step {}\n",
+                      backend::bytes_text(memory.total),
+                      backend::bytes_text(memory.parameters + memory.average),
+                      backend::bytes_text(memory.optimizer), backend::bytes_text(memory.gradients),
+                      backend::bytes_text(memory.region));
+  text += fmt::format("save        {}\n", folder.empty() ? "nowhere" : folder);
+  print(text);
+}
+
+void print_pass_times(const CommonOptions& common, const ir::PassLog& passes) {
+  if (!common.timings) return;
+  for (const auto& entry : passes.entries) {
+    fmt::print(stderr, "  {:<24} {:9.3f} ms {:7} nodes\n", entry.name, entry.seconds * 1e3,
+               entry.nodes);
+  }
+}
+
+int run_program(const RunOptions& own, const CommonOptions& common) {
+  if (auto error = check_one_device(common)) return fail(common, *error);
+  LoadedProgram program;
+  if (const int status = load_program(common, program); status != kExitOk) return status;
+  program.timings.start("lower");
+  auto spec = train_spec(common, program);
+  if (!spec.ok()) return fail(common, program.sources, spec.error());
+  program.timings.stop();
+  if (!common.emit.empty()) return emit_forms(common, program, *spec);
+  backend::TrainLoopOptions options;
+  ir::PassLog passes;
+  options.trainer.threads = static_cast<int>(common.threads_per_device.value_or(0));
+  options.trainer.debug_nan = own.debug_nan;
+  options.trainer.passes = &passes;
+  options.save_folder = save_folder(common, *spec);
+  if (common.dry_run) {
+    program.timings.start("compile");
+    auto trainer = backend::Trainer::create(std::move(*spec), options.trainer);
+    program.timings.stop();
+    if (!trainer.ok()) return fail(common, program.sources, trainer.error());
+    print_dry_run(common, **trainer, options.save_folder);
+    program.timings.report(common);
+    print_pass_times(common, passes);
+    return kExitOk;
+  }
+  options.log.file = common.log;
+  options.log.json = common.json;
+  options.log.quiet = common.quiet;
+  options.log.terminal = ::isatty(STDERR_FILENO) == 1;
+  options.stop_at = common.steps;
+  options.resume = common.resume.has_value();
+  options.resume_from = common.resume.value_or("");
+  options.overwrite = common.overwrite;
+  options.trace_file = common.trace;
+  program.timings.start("train");
+  auto outcome =
+      backend::train(std::move(*spec), options, [&](const std::vector<Diagnostic>& warnings) {
+        print_warnings(common, program.sources, warnings);
+      });
+  program.timings.stop();
+  program.timings.report(common);
+  print_pass_times(common, passes);
+  if (!outcome.ok()) return fail(common, program.sources, outcome.error());
+  return outcome->signal == 0 ? kExitOk : 128 + outcome->signal;
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& app, CommonOptions& common) {
+  auto own = std::make_shared<RunOptions>();
+  add_program_flags(app, common);
+  add_json_flag(app, common);
+  add_emit_flag(app, common, {"ir", "grad", "program"});
+  add_device_flags(app, common);
+  add_training_flags(app, common);
+  app.add_flag("--debug-nan", own->debug_nan,
+               "check every operation for values that are not finite");
+  return [own, &common] { return run_program(*own, common); };
+}
+
+}  // namespace cad::cli

@@ -1,0 +1,97 @@
+// cli/training_common.cc -- see cli/training_common.h.
+#include "cli/training_common.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace cad::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string absolute(const std::string& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+}  // namespace
+
+std::optional<Diagnostic> check_one_device(const CommonOptions& common) {
+  if (common.devices.value_or(1) == 1) return std::nullopt;
+  Diagnostic error =
+      make_error(DiagId::E0504, fmt::format("this build runs one device, not {}", *common.devices),
+                 kExitUsage);
+  error.help("leave `--devices` out; one device uses all cores, see `--threads-per-device`");
+  return error;
+}
+
+Result<ir::TrainSpec> train_spec(const CommonOptions& common, const LoadedProgram& program) {
+  CAD_TRY(spec, frontend::lower_train(*program.module));
+  if (common.file == "-") spec.program_path.clear();
+  if (!common.init.empty()) spec.init = init_files(common.init);
+  return spec;
+}
+
+std::string save_folder(const CommonOptions& common, const ir::TrainSpec& spec) {
+  if (!common.save.empty()) return common.save;
+  if (spec.save.to.empty()) return "";
+  return (fs::path(spec.program_path).parent_path() / spec.save.to).string();
+}
+
+std::vector<ir::InitFile> init_files(const std::vector<std::string>& flags) {
+  std::vector<ir::InitFile> files;
+  for (const std::string& flag : flags) {
+    ir::InitFile file;
+    file.file = absolute(flag);
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::vector<ir::InitFile> trained_files(const CommonOptions& common, const std::string& save_folder,
+                                        bool average) {
+  std::error_code ignored;
+  std::vector<std::string> names = common.init;
+  if (names.empty() && !save_folder.empty() &&
+      fs::exists(fs::path(save_folder) / "model.safetensors", ignored)) {
+    names.push_back(save_folder);
+  }
+  for (std::string& name : names) {
+    const fs::path beside = fs::path(name) / "ema.safetensors";
+    if (average && fs::exists(beside, ignored)) name = beside.string();
+  }
+  return init_files(names);
+}
+
+std::optional<Diagnostic> unbound_dim(const ir::Graph& graph, const ir::Bindings& bindings) {
+  const auto check = [&](const ir::Type& type) -> std::optional<Diagnostic> {
+    for (const ir::DimId id : type.dims) {
+      const ir::Dim& dim = graph.dim(id);
+      const auto value = dim.size.evaluate(bindings);
+      if (value.ok()) continue;
+      Diagnostic error = make_error(
+          DiagId::E0323, fmt::format("the dim `{}` has no size", dim.name), kExitProgram);
+      const std::string name = value.detail.empty() ? dim.name : value.detail;
+      error.help(fmt::format("give it one: `--set {}=64`", name));
+      return error;
+    }
+    return std::nullopt;
+  };
+  for (const ir::Input& input : graph.inputs) {
+    if (auto error = check(graph.type(input.value))) return error;
+  }
+  for (const ir::ValueId result : graph.regions[0].results) {
+    if (auto error = check(graph.type(result))) return error;
+  }
+  return std::nullopt;
+}
+
+void print_warnings(const CommonOptions& common, const Sources& sources,
+                    const std::vector<Diagnostic>& warnings) {
+  if (warnings.empty()) return;
+  Diagnostics list;
+  for (const Diagnostic& warning : warnings) list.add(warning);
+  print_diagnostics(common, sources, list);
+}
+
+}  // namespace cad::cli

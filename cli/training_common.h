@@ -1,0 +1,36 @@
+// cli/training_common.h -- what run, eval, predict, generate and params share: a train section with
+// the flags applied, where parameters come from, one device.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/trainer.h"
+#include "cli/command.h"
+#include "cli/load_program.h"
+#include "ir/training.h"
+
+namespace cad::cli {
+
+// E0504 when more than one device is asked for: this build runs one.
+std::optional<Diagnostic> check_one_device(const CommonOptions& common);
+
+// The chosen train section, --save and --init applied. Relative names of flags are relative to the
+// current folder, those of the program to its own.
+Result<ir::TrainSpec> train_spec(const CommonOptions& common, const LoadedProgram& program);
+std::string save_folder(const CommonOptions& common, const ir::TrainSpec& spec);  // empty: none
+std::vector<ir::InitFile> init_files(const std::vector<std::string>& flags);
+
+// Files that a trained model is read from: --init, else the newest of the save folder, if any.
+// `average`: prefer ema.safetensors where it lies beside the model.
+std::vector<ir::InitFile> trained_files(const CommonOptions& common, const std::string& save_folder,
+                                        bool average);
+
+// E0323 for the first dim of `graph` that `bindings` does not bind.
+std::optional<Diagnostic> unbound_dim(const ir::Graph& graph, const ir::Bindings& bindings);
+
+void print_warnings(const CommonOptions& common, const Sources& sources,
+                    const std::vector<Diagnostic>& warnings);
+
+}  // namespace cad::cli
