@@ -53,26 +53,36 @@ Result<std::string> read_file(const std::string& path) {
   return make_error(DiagId::E0601, fmt::format("cannot read `{}`: {}", path, reason), kExitNoInput);
 }
 
-int load_source_file(const CommonOptions& common, LoadedProgram& program) {
+namespace {
+
+// What is wrong goes to program.diagnostics.
+int read_source(const CommonOptions& common, LoadedProgram& program) {
   program.timings.start("read");
+  const auto failed = [&](const Diagnostic& error) {
+    program.diagnostics.add(error);
+    return error.exit_code;
+  };
   Result<std::string> text = read_file(common.file);
-  if (!text.ok()) return fail(common, text.error());
+  if (!text.ok()) return failed(text.error());
   const std::string path = common.file == "-" ? "<stdin>" : common.file;
   Result<FileId> file = frontend::load_source(program.sources, path, std::move(*text));
-  if (!file.ok()) return fail(common, program.sources, file.error());
+  if (!file.ok()) return failed(file.error());
   program.file = *file;
   program.timings.stop();
   return kExitOk;
 }
 
-int load_program(const CommonOptions& common, LoadedProgram& program) {
-  if (const int status = load_source_file(common, program); status != kExitOk) return status;
+int check_program(const CommonOptions& common, LoadedProgram& program) {
+  if (const int status = read_source(common, program); status != kExitOk) return status;
   frontend::CheckOptions options;
   options.train = common.train;
   options.model = common.model;
   for (const std::string& text : common.set) {
     Result<frontend::Setting> setting = split_setting(text);
-    if (!setting.ok()) return fail(common, setting.error());
+    if (!setting.ok()) {
+      program.diagnostics.add(setting.error());
+      return kExitUsage;
+    }
     options.settings.push_back(std::move(*setting));
   }
   if (common.seed) options.settings.push_back({"seed", std::to_string(*common.seed)});
@@ -80,11 +90,25 @@ int load_program(const CommonOptions& common, LoadedProgram& program) {
   DiskReader reader;
   program.module = frontend::check(program.sources, program.file, reader, options, program.diagnostics);
   program.timings.stop();
-  if (!print_diagnostics(common, program.sources, program.diagnostics)) return kExitOk;
+  if (!program.diagnostics.has_errors()) return kExitOk;
   for (const Diagnostic& diagnostic : program.diagnostics.all()) {
     if (diag_level(diagnostic.id) == Level::kError) return diagnostic.exit_code;
   }
   return kExitProgram;
+}
+
+}  // namespace
+
+int load_source_file(const CommonOptions& common, LoadedProgram& program) {
+  const int status = read_source(common, program);
+  print_diagnostics(common, program.sources, program.diagnostics);
+  return status;
+}
+
+int load_program(const CommonOptions& common, LoadedProgram& program, bool show) {
+  const int status = check_program(common, program);
+  if (show) print_diagnostics(common, program.sources, program.diagnostics);
+  return status;
 }
 
 }  // namespace cad::cli

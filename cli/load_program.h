@@ -20,8 +20,8 @@ struct LoadedProgram {
 
 // Reads FILE ("-": stdin), checks it with --set, --seed, --train and --model, prints what it found.
 // kExitOk, or the status to end with: 65 when there are errors, 66 when the file cannot be read.
-// `program` must outlive the module.
-int load_program(const CommonOptions& common, LoadedProgram& program);
+// `program` must outlive the module. With `show` false the diagnostics are only collected.
+int load_program(const CommonOptions& common, LoadedProgram& program, bool show = true);
 
 // Only source and parse: for fmt and --emit=ast.
 int load_source_file(const CommonOptions& common, LoadedProgram& program);

@@ -1,8 +1,10 @@
 // tests/syntax/mutation_test.cc -- any one token of a real program removed or doubled: the parser
-// reports at most two errors, the first of them within a line of the edit, and never crashes.
+// reports at most two errors, the first of them within a line of the edit, and never crashes; what is
+// still a program survives formatting.
 #include <cstdlib>
 #include <iostream>
 
+#include "frontend/format.h"
 #include "frontend/tokens.h"
 #include "syntax_testing.h"
 
@@ -19,7 +21,11 @@ void check_edit(const std::string& text, int line, const std::string& what, Tall
   ++tally.edits;
   const size_t errors = parsed.diagnostics.errors();
   if (errors == 0) {
-    ++tally.silent;  // still a program, as far as the grammar knows
+    ++tally.silent;  // still a program, as far as the grammar knows: one more input to format
+    const std::string once = format(parsed.ast, parsed.sources, parsed.file);
+    const Parsed again = parse_text(once);
+    EXPECT_EQ(parsed.printed(), again.printed()) << what;
+    EXPECT_EQ(once, format(again.ast, again.sources, again.file)) << what;
     return;
   }
   int first = 1 << 30;
