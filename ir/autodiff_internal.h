@@ -34,6 +34,7 @@ class Differentiator {
   void plan_body(LoopWork& work);
   void split_body(LoopWork& work);
   ValueId emit(LoopWork& work, ValueId value);
+  void read_again(LoopWork& work, ValueId arg);
   void append_backward(Builder& outer, LoopWork& work);
 
   Graph& g_;

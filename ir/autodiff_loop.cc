@@ -161,31 +161,50 @@ void Differentiator::plan_body(LoopWork& work) {
 }
 
 // `value` of the joint body as seen in the backward body: mapped, read again, or recomputed here,
-// just before its first use.
+// just before its first use. Depth first with a stack of its own, as chains may be long.
 ValueId Differentiator::emit(LoopWork& work, ValueId value) {
-  if (const auto found = work.map.find(value); found != work.map.end()) return found->second;
-  const NodeId def = g_.value(value).def;
-  const Type type = g_.type(value);
-  const std::string name = g_.value(value).name;
-  if (def.valid()) {
-    for (const ValueId operand : std::vector<ValueId>(g_.node(def).operands)) emit(work, operand);
+  std::vector<ValueId> stack = {value};
+  while (!stack.empty()) {
+    const ValueId top = stack.back();
+    const NodeId def = g_.value(top).def;
+    if (work.map.count(top) != 0) {
+      stack.pop_back();
+      continue;
+    }
+    if (!def.valid()) {
+      read_again(work, top);
+      continue;
+    }
+    const size_t depth = stack.size();
+    for (ValueId operand : g_.node(def).operands) {
+      if (work.map.count(operand) == 0) stack.push_back(operand);
+    }
+    if (stack.size() > depth) {
+      std::reverse(stack.begin() + static_cast<ptrdiff_t>(depth), stack.end());  // the first operand first
+      continue;
+    }
     const std::vector<ValueId> copies =
         clone_node(g_, def, work.body, [&work](ValueId v) { return work.map.at(v); });
     const std::vector<ValueId> results = g_.node(def).results;
     for (size_t i = 0; i < results.size(); ++i) work.map.emplace(results[i], copies[i]);
-    return work.map.at(value);
   }
+  return work.map.at(value);
+}
+
+// A scanned operand or an invariant of the forward loop, given to the backward loop too.
+void Differentiator::read_again(LoopWork& work, ValueId arg) {
+  const Type type = g_.type(arg);
+  const std::string name = g_.value(arg).name;
   const auto carries = static_cast<size_t>(work.loop.carries);
   const auto scanned = static_cast<size_t>(work.loop.scanned);
-  const auto arg = static_cast<size_t>(g_.value(value).result);
-  CAD_CHECK(arg > carries, "backward body of `{}` reads carry {} that was not saved", g_.dim(work.loop.dim).name,
-            arg - 1);
+  const auto index = static_cast<size_t>(g_.value(arg).result);
+  CAD_CHECK(index > carries, "backward body of `{}` reads carry {} that was not saved", g_.dim(work.loop.dim).name,
+            index - 1);
   const ValueId again = g_.add_value(work.body, type, name);
-  const bool is_scanned = arg - 1 < carries + scanned;
-  (is_scanned ? work.scanned_read : work.invariants_read).push_back(arg - 1);
+  const bool is_scanned = index - 1 < carries + scanned;
+  (is_scanned ? work.scanned_read : work.invariants_read).push_back(index - 1);
   (is_scanned ? work.scanned_args : work.invariant_args).push_back(again);
-  work.map.emplace(value, again);
-  return again;
+  work.map.emplace(arg, again);
 }
 
 // Moves the backward nodes into their own body.

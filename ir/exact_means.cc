@@ -64,68 +64,82 @@ class ExactMeans {
     return false;
   }
 
-  // `value` with micro-batches adding up to its value over the step.
-  ValueId contribution(Builder& b, ValueId value) {
-    const auto found = contributions_.find(value);
-    if (found != contributions_.end()) return found->second;
-    const ValueId result = make_contribution(b, value);
-    contributions_.emplace(value, result);
-    return result;
+  // The operands through which a node passes sums over the batch on: those whose contributions make
+  // up its own. None: the node is where a contribution starts.
+  [[nodiscard]] std::vector<size_t> linear_operands(const Node& node) const {
+    switch (node.op) {
+      case Op::kAdd: case Op::kSub:
+        return {0, 1};
+      case Op::kMul:
+        if (constant_of(g_, node.operands[1]) != nullptr) return {0};
+        return constant_of(g_, node.operands[0]) != nullptr ? std::vector<size_t>{1} : std::vector<size_t>{};
+      case Op::kDiv:
+        return constant_of(g_, node.operands[1]) != nullptr ? std::vector<size_t>{0} : std::vector<size_t>{};
+      case Op::kNeg: case Op::kRename: case Op::kReshape: case Op::kTranspose: case Op::kBroadcast:
+        return {0};
+      case Op::kCast:
+        return is_float(g_.type(node.operands[0]).dtype) ? std::vector<size_t>{0} : std::vector<size_t>{};
+      case Op::kSum:
+        return over_batch(node.attrs.dims) ? std::vector<size_t>{} : std::vector<size_t>{0};
+      case Op::kMean: {
+        const bool plain = node.operands.size() == 1 && is_float(g_.type(node.operands[0]).dtype);
+        return plain && !over_batch(node.attrs.dims) ? std::vector<size_t>{0} : std::vector<size_t>{};
+      }
+      default:
+        return {};
+    }
+  }
+
+  // `loss` with micro-batches adding up to its value over the step. In node order, not by recursion:
+  // sums may be thousands of terms long.
+  ValueId contribution(Builder& b, ValueId loss) {
+    std::unordered_set<ValueId> wanted = {loss};
+    std::vector<ValueId> pending = {loss};
+    while (!pending.empty()) {
+      const NodeId def = g_.value(pending.back()).def;
+      pending.pop_back();
+      if (!def.valid() || !is_float(g_.type(g_.node(def).results[0]).dtype)) continue;
+      for (size_t operand : linear_operands(g_.node(def))) {
+        const ValueId value = g_.node(def).operands[operand];
+        if (wanted.insert(value).second) pending.push_back(value);
+      }
+    }
+    const std::vector<NodeId> nodes = g_.regions[0].nodes;
+    for (NodeId id : nodes) {
+      const std::vector<ValueId> results = g_.node(id).results;
+      for (ValueId result : results) {
+        if (wanted.count(result) != 0) contributions_.emplace(result, make_contribution(b, result));
+      }
+    }
+    return contributions_.at(loss);
   }
 
   ValueId make_contribution(Builder& b, ValueId value) {
-    const NodeId def = g_.value(value).def;
-    if (!def.valid() || !is_float(g_.type(value).dtype)) return averaged(b, value);
-    const Node node = g_.node(def);
+    Node node = g_.node(g_.value(value).def);
     b.span = node.span;
     b.scope = node.scope;
-    Attrs attrs = node.attrs;
-    switch (node.op) {
-      case Op::kAdd: case Op::kSub:
-        return b.make(node.op, {contribution(b, node.operands[0]), contribution(b, node.operands[1])}, attrs);
-      case Op::kMul:
-        if (constant_of(g_, node.operands[1]) != nullptr) {
-          return b.make(node.op, {contribution(b, node.operands[0]), node.operands[1]}, attrs);
-        }
-        if (constant_of(g_, node.operands[0]) != nullptr) {
-          return b.make(node.op, {node.operands[0], contribution(b, node.operands[1])}, attrs);
-        }
-        return averaged(b, value);
-      case Op::kDiv:
-        if (constant_of(g_, node.operands[1]) == nullptr) return averaged(b, value);
-        return b.make(node.op, {contribution(b, node.operands[0]), node.operands[1]}, attrs);
-      case Op::kNeg: case Op::kRename: case Op::kReshape: case Op::kTranspose: case Op::kBroadcast:
-        return b.make(node.op, {contribution(b, node.operands[0])}, attrs);
-      case Op::kCast:
-        if (!is_float(g_.type(node.operands[0]).dtype)) return averaged(b, value);
-        return b.make(node.op, {contribution(b, node.operands[0])}, attrs);
-      case Op::kSum:
-        if (over_batch(attrs.dims)) return value;
-        return b.make(node.op, {contribution(b, node.operands[0])}, attrs);
-      case Op::kMean:
-        return mean_contribution(b, node);
-      default:
-        return averaged(b, value);
+    if (!is_float(g_.type(value).dtype)) return averaged(b, value);
+    const std::vector<size_t> linear = linear_operands(node);
+    if (linear.empty()) {
+      if (node.op == Op::kSum) return value;  // over the batch
+      return node.op == Op::kMean && over_batch(node.attrs.dims) ? batch_mean(b, node) : averaged(b, value);
     }
+    for (size_t operand : linear) node.operands[operand] = contributions_.at(node.operands[operand]);
+    return node.op == Op::kMean ? own_mean(b, node) : b.make(node.op, node.operands, node.attrs);
   }
 
-  ValueId mean_contribution(Builder& b, const Node& node) {
-    const bool batch = over_batch(node.attrs.dims);
-    if (node.operands.size() == 1 && !batch && is_float(g_.type(node.operands[0]).dtype)) {
-      Node linear = node;
-      linear.operands[0] = contribution(b, node.operands[0]);
-      return own_mean(b, linear);
-    }
-    if (!batch) return averaged(b, node.results[0]);
+  // A mean over the batch (and other dims): this micro-batch's sum over the step's count.
+  ValueId batch_mean(Builder& b, const Node& node) {
+    const Type type = g_.type(node.results[0]);
     if (node.operands.size() == 1) {
       const ValueId total = b.make(Op::kStepTotal, {count(b, node.attrs.dims)});
-      return conform(b, b.div(sum_of(b, node), total), Type(g_.type(node.results[0])));
+      return conform(b, b.div(sum_of(b, node), total), type);
     }
     const auto weight = static_cast<size_t>(node.operands[1].index);
     const ValueId weights = weight_sum(b, node);
     const bool learned = weight < trained_.size() && trained_[weight] != 0;
     if (learned || g_.type(weights).rank() != 0) return averaged(b, node.results[0]);
-    return guarded(b, sum_of(b, node), b.make(Op::kStepTotal, {weights}), Type(g_.type(node.results[0])));
+    return guarded(b, sum_of(b, node), b.make(Op::kStepTotal, {weights}), type);
   }
 
   // One micro-batch's value, averaged over them.
@@ -137,6 +151,7 @@ class ExactMeans {
   ValueId count(Builder& b, const std::vector<DimId>& dims) {
     Size size(1);
     for (DimId dim : dims) size = size * g_.dim(dim).size;
+    if (size == Size(0)) size = Size(1);  // the mean of nothing is 0
     return b.constant(Scalar::size(size), DType::kF32);
   }
 

@@ -120,6 +120,22 @@ TEST(Verify, OutputsInputsAndDims) {
   expect_fault(w, "V8");
 }
 
+// Long sums in the loss and long recomputed chains in a body need no deep stack.
+TEST(Passes, LongChains) {
+  Program p;
+  const DimId D = p.dim("D", 2), L = p.dim("h", 1);
+  const ValueId x = p.input("x", {D});
+  Body body(p.g, L);
+  ValueId y = body.carry(x);
+  Builder b = body.builder();
+  for (int i = 0; i < 20000; ++i) y = b.mul(y, number(b, 1.0 + 1e-6 * i));
+  y = body.close(p.b, {b.unary(Op::kTanh, y)})[0];
+  ValueId loss = p.b.sum(y, {D});
+  for (int i = 0; i < 20000; ++i) loss = p.b.add(loss, p.b.sum(p.b.mul(x, number(p.b, i)), {D}));
+  p.output("loss", loss);
+  EXPECT_GT(training_graph(p.g).nodes.size(), 40000U);
+}
+
 // Verification and every pass are linear: 10,000 nodes take milliseconds.
 TEST(Verify, TenThousandNodes) {
   Program p;
