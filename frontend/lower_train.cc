@@ -1,5 +1,5 @@
-// frontend/lower_train.cc -- see lower_train.h: forward and evaluation graphs, and the TrainSpec as a
-// whole. Optimizers: lower_train_optimizer.cc; means and ids: lower_train_means.cc.
+// frontend/lower_train.cc -- see lower_train.h: forward and evaluation graphs, and the TrainSpec as
+// a whole. Optimizers: lower_train_optimizer.cc; means and ids: lower_train_means.cc.
 #include "frontend/lower_train.h"
 
 #include <algorithm>
@@ -17,19 +17,21 @@ namespace {
 
 void add_data(Lowering& low, const std::vector<DataUse>& uses) {
   for (const DataUse& use : uses) {
-    for (const DataDeclaration& name : use.names) low.add_data(name.name.text, name.dtype, name.dims);
+    for (const DataDeclaration& name : use.names)
+      low.add_data(name.name.text, name.dtype, name.dims);
   }
 }
 
 std::string type_text(const ir::Graph& g, const ir::Type& type) {
   std::vector<std::string> dims;
   for (ir::DimId dim : type.dims) dims.push_back(g.dim(dim).name);
-  return fmt::format("{}[{}]", type.dtype == ir::DType::kF32 ? "" : ir::dtype_name(type.dtype), fmt::join(dims, ", "));
+  return fmt::format("{}[{}]", type.dtype == ir::DType::kF32 ? "" : ir::dtype_name(type.dtype),
+                     fmt::join(dims, ", "));
 }
 
 // The value of an expression that must be one number; E0322 otherwise.
-std::optional<ir::ValueId> scalar_value(Lowering& low, const Module& module, ExprId expr, const std::string& what,
-                                        Diagnostics& diagnostics) {
+std::optional<ir::ValueId> scalar_value(Lowering& low, const Module& module, ExprId expr,
+                                        const std::string& what, Diagnostics& diagnostics) {
   auto value = low.tensor(expr);
   if (!value) return std::nullopt;
   ir::Graph& g = low.graph();
@@ -40,7 +42,8 @@ std::optional<ir::ValueId> scalar_value(Lowering& low, const Module& module, Exp
     ir::Builder b(g, ir::RegionId{0});
     return b.cast(*value, ir::DType::kF32);
   }
-  Diagnostic d = make_diagnostic(DiagId::E0322, span, fmt::format("{} is one number, not {}", what, type_text(g, type)));
+  Diagnostic d = make_diagnostic(DiagId::E0322, span,
+                                 fmt::format("{} is one number, not {}", what, type_text(g, type)));
   if (type.dims.empty()) {
     d.help("cast it: `f32(..)`");
   } else {
@@ -50,14 +53,18 @@ std::optional<ir::ValueId> scalar_value(Lowering& low, const Module& module, Exp
   return std::nullopt;
 }
 
-bool free_dims(const Module& module, const ir::Graph& g, const TrainUse& train, Diagnostics& diagnostics) {
+bool free_dims(const Module& module, const ir::Graph& g, const TrainUse& train,
+               Diagnostics& diagnostics) {
   std::set<std::string> reported;
   for (const ir::Dim& dim : g.dims) {
     for (const std::string& symbol : dim.size.symbols()) {
       if (module.bindings.count(symbol) != 0 || !reported.insert(symbol).second) continue;
-      Diagnostic d = make_diagnostic(DiagId::E0323, train.span, fmt::format("the dim `{}` has no size", symbol));
-      if (auto decl = module.dims.find(symbol); decl != module.dims.end()) d.label(decl->second.span, "declared without a size");
-      d.help(fmt::format("bind it in the section, `{}: 64`, or with `--set {}=64`", symbol, symbol));
+      Diagnostic d = make_diagnostic(DiagId::E0323, train.span,
+                                     fmt::format("the dim `{}` has no size", symbol));
+      if (auto decl = module.dims.find(symbol); decl != module.dims.end())
+        d.label(decl->second.span, "declared without a size");
+      d.help(
+          fmt::format("bind it in the section, `{}: 64`, or with `--set {}=64`", symbol, symbol));
       diagnostics.add(d);
     }
   }
@@ -89,7 +96,8 @@ ir::DataSpec data_spec(const Module& module, const std::vector<DataUse>& uses) {
   return spec;
 }
 
-std::optional<ir::Graph> lower_forward(const Module& module, const TrainUse& train, Diagnostics& diagnostics) {
+std::optional<ir::Graph> lower_forward(const Module& module, const TrainUse& train,
+                                       Diagnostics& diagnostics) {
   LowerOptions options;
   options.dropout = train.dropout;
   options.compute = train.precision;
@@ -101,8 +109,8 @@ std::optional<ir::Graph> lower_forward(const Module& module, const TrainUse& tra
   return low.take();
 }
 
-std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& train, const EvalUse& use,
-                                       Diagnostics& diagnostics) {
+std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& train,
+                                       const EvalUse& use, Diagnostics& diagnostics) {
   LowerOptions options;
   options.training = false;
   options.compute = train.precision;
@@ -118,7 +126,8 @@ std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& tra
   if (!loss) return std::nullopt;
   values.emplace_back("loss", *loss);
   for (const auto& [name, expr] : use.metrics) {
-    auto value = scalar_value(low, module, expr, fmt::format("the metric `{}`", name.text), diagnostics);
+    auto value =
+        scalar_value(low, module, expr, fmt::format("the metric `{}`", name.text), diagnostics);
     if (!value) return std::nullopt;
     values.emplace_back(name.text, *value);
   }
@@ -143,7 +152,8 @@ Result<ir::TrainSpec> lower_train(const Module& module) {
   const TrainUse& train = data->trains[static_cast<size_t>(data->chosen)];
   ir::TrainSpec spec;
   auto forward = lower_forward(module, train, diagnostics);
-  if (forward && (free_dims(module, *forward, train, diagnostics) || !check_parameters(module, train, *forward, diagnostics))) {
+  if (forward && (free_dims(module, *forward, train, diagnostics) ||
+                  !check_parameters(module, train, *forward, diagnostics))) {
     forward.reset();
   }
   if (!forward) return diagnostics.all().at(0);

@@ -1,6 +1,6 @@
 // frontend/lower_train.h -- the parts of a train section as graphs. check_sections() lowers every
-// section of a sound program once to find its errors; lower_train() (module.h) lowers the chosen one
-// for the trainer. Errors go to `diagnostics`; nullopt then.
+// section of a sound program once to find its errors; lower_train() (module.h) lowers the chosen
+// one for the trainer. Errors go to `diagnostics`; nullopt then.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,13 @@
 namespace cad::frontend {
 
 // Loss of one micro-batch: inputs are data, parameters, states; outputs "loss", "state:PATH".
-std::optional<ir::Graph> lower_forward(const Module& module, const TrainUse& train, Diagnostics& diagnostics);
+std::optional<ir::Graph> lower_forward(const Module& module, const TrainUse& train,
+                                       Diagnostics& diagnostics);
 
 // Loss and metrics with training = false; exact means as pairs "sum:NAME", "count:NAME" (several
 // pairs of a name add up), others "value:NAME".
-std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& train, const EvalUse& eval,
-                                       Diagnostics& diagnostics);
+std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& train,
+                                       const EvalUse& eval, Diagnostics& diagnostics);
 
 // Update graphs and the schedule of one optimizer entry.
 std::optional<ir::OptimizerEntry> lower_optimizer(const Module& module, const OptimizerUse& use,
@@ -33,7 +34,8 @@ void find_id_limits(const ir::Graph& graph, ir::DataSpec& data);
 
 // Splits a rank-0 value of region 0 into exact means over the batch dim, for evaluation; adds the
 // outputs of `name`. `row_mask` is a bool over the batch dim.
-void output_means(ir::Graph& graph, ir::ValueId value, ir::ValueId row_mask, const std::string& name);
+void output_means(ir::Graph& graph, ir::ValueId value, ir::ValueId row_mask,
+                  const std::string& name);
 
 // A section's data with sizes.
 ir::DataSpec data_spec(const Module& module, const std::vector<DataUse>& uses);

@@ -21,7 +21,8 @@ struct Term {
 
 class MeanSplitter {
  public:
-  MeanSplitter(ir::Graph& graph, ValueId mask) : g_(graph), b_(graph, ir::RegionId{0}), mask_(mask) {}
+  MeanSplitter(ir::Graph& graph, ValueId mask)
+      : g_(graph), b_(graph, ir::RegionId{0}), mask_(mask) {}
 
   std::vector<Term> split(ValueId value, int depth = 0) {
     const ir::NodeId def = g_.value(value).def;
@@ -38,21 +39,27 @@ class MeanSplitter {
           terms.insert(terms.end(), right.begin(), right.end());
           return terms;
         }
-        case Op::kNeg: return scaled(split(node.operands[0], depth + 1), Op::kNeg, {}, false);
+        case Op::kNeg:
+          return scaled(split(node.operands[0], depth + 1), Op::kNeg, {}, false);
         case Op::kMul:
-          if (is_constant(node.operands[0])) return scaled(split(node.operands[1], depth + 1), Op::kMul, node.operands[0], true);
-          if (is_constant(node.operands[1])) return scaled(split(node.operands[0], depth + 1), Op::kMul, node.operands[1], false);
+          if (is_constant(node.operands[0]))
+            return scaled(split(node.operands[1], depth + 1), Op::kMul, node.operands[0], true);
+          if (is_constant(node.operands[1]))
+            return scaled(split(node.operands[0], depth + 1), Op::kMul, node.operands[1], false);
           break;
         case Op::kDiv:
-          if (is_constant(node.operands[1])) return scaled(split(node.operands[0], depth + 1), Op::kDiv, node.operands[1], false);
+          if (is_constant(node.operands[1]))
+            return scaled(split(node.operands[0], depth + 1), Op::kDiv, node.operands[1], false);
           break;
         case Op::kCast:
-          if (ir::is_float(node.attrs.dtype) && ir::is_float(g_.value(node.operands[0]).type.dtype)) return split(node.operands[0], depth + 1);
+          if (ir::is_float(node.attrs.dtype) && ir::is_float(g_.value(node.operands[0]).type.dtype))
+            return split(node.operands[0], depth + 1);
           break;
         case Op::kMean:
           if (over_batch(node)) return {mean(node)};
           break;
-        default: break;
+        default:
+          break;
       }
     }
     return {{b_.cast(value, ir::DType::kF32), b_.constant(1.0, ir::DType::kF32), false}};
@@ -144,11 +151,21 @@ class IdTracer {
         trace(node.operands[1]);
         trace(node.operands[2]);
         return;
-      case Op::kRename: case Op::kReshape: case Op::kSlice: case Op::kPad: case Op::kFlip: case Op::kTranspose:
-      case Op::kBroadcast: case Op::kStop: case Op::kSelect: case Op::kGather: case Op::kWindow:
+      case Op::kRename:
+      case Op::kReshape:
+      case Op::kSlice:
+      case Op::kPad:
+      case Op::kFlip:
+      case Op::kTranspose:
+      case Op::kBroadcast:
+      case Op::kStop:
+      case Op::kSelect:
+      case Op::kGather:
+      case Op::kWindow:
         trace(node.operands[0]);
         return;
-      case Op::kConcat: case Op::kStack:
+      case Op::kConcat:
+      case Op::kStack:
         for (ValueId operand : node.operands) trace(operand);
         return;
       case Op::kRepeat: {
@@ -158,7 +175,8 @@ class IdTracer {
         if (value.result < node.loop.carries) trace(node.operands[at]);
         return;
       }
-      default: return;
+      default:
+        return;
     }
   }
 
@@ -200,11 +218,13 @@ void find_id_limits(const ir::Graph& graph, ir::DataSpec& data) {
     if (node.op == Op::kGather) {
       const ir::Type& type = graph.value(node.operands[0]).type;
       if (!type.has(node.attrs.dim)) continue;
-      for (const std::string& name : tracer.data_of(node.operands[1])) limits[name].push_back(graph.dim(node.attrs.dim).size);
+      for (const std::string& name : tracer.data_of(node.operands[1]))
+        limits[name].push_back(graph.dim(node.attrs.dim).size);
     } else if (node.op == Op::kEq) {  // one_hot[V](ids) is iota[V] == ids
       for (size_t side = 0; side < 2; ++side) {
         const ir::NodeId def = graph.value(node.operands[side]).def;
-        if (!def.valid() || graph.node(def).op != Op::kIota || node.attrs.site != "one_hot") continue;
+        if (!def.valid() || graph.node(def).op != Op::kIota || node.attrs.site != "one_hot")
+          continue;
         for (const std::string& name : tracer.data_of(node.operands[1 - side])) {
           limits[name].push_back(graph.dim(graph.node(def).attrs.dim).size);
         }

@@ -1,5 +1,5 @@
-// frontend/lower_train_optimizer.cc -- optimizer entries: the update of one parameter as a graph over
-// one stand-in dim, the schedule as a graph of rank 0, and which entry takes which parameter.
+// frontend/lower_train_optimizer.cc -- optimizer entries: the update of one parameter as a graph
+// over one stand-in dim, the schedule as a graph of rank 0, and which entry takes which parameter.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -28,7 +28,9 @@ void drop_unread_states(ir::Graph& g) {
   for (size_t i = g.inputs.size(); i-- > 0;) {
     if (g.inputs[i].kind != ir::InputKind::kState) continue;
     const ir::ValueId value = g.inputs[i].value;
-    const auto reads = [&](const ir::Node& node) { return std::count(node.operands.begin(), node.operands.end(), value) != 0; };
+    const auto reads = [&](const ir::Node& node) {
+      return std::count(node.operands.begin(), node.operands.end(), value) != 0;
+    };
     if (std::any_of(g.nodes.begin(), g.nodes.end(), reads)) continue;
     const std::string output = "state:" + g.inputs[i].path;
     for (size_t o = g.outputs.size(); o-- > 0;) {
@@ -41,13 +43,14 @@ void drop_unread_states(ir::Graph& g) {
     top.erase(std::remove(top.begin(), top.end(), def), top.end());
     g.inputs.erase(g.inputs.begin() + static_cast<std::ptrdiff_t>(i));
     for (ir::Node& node : g.nodes) {
-      if (node.op == ir::Op::kInput && node.attrs.input.index > static_cast<int32_t>(i)) --node.attrs.input.index;
+      if (node.op == ir::Op::kInput && node.attrs.input.index > static_cast<int32_t>(i))
+        --node.attrs.input.index;
     }
   }
 }
 
-std::optional<ir::Graph> lower_update(const Module& module, const OptimizerUse& use, std::optional<double> decay,
-                                      Diagnostics& diagnostics) {
+std::optional<ir::Graph> lower_update(const Module& module, const OptimizerUse& use,
+                                      std::optional<double> decay, Diagnostics& diagnostics) {
   Lowering low(module, {}, diagnostics);
   const ir::DimId n = low.graph().add_dim("n", ir::Size::symbol("n"));
   const ir::ValueId p = low.add_input("p", ir::DType::kF32, {n});
@@ -55,7 +58,8 @@ std::optional<ir::Graph> lower_update(const Module& module, const OptimizerUse& 
   const ir::ValueId lr = low.add_input("lr", ir::DType::kF32, {});
   const ir::ValueId step = low.add_input("step", ir::DType::kI32, {});
   auto constants = use.constants;
-  if (decay && use.definition->signature.find_parameter("decay") >= 4) constants.emplace_back("decay", *decay);
+  if (decay && use.definition->signature.find_parameter("decay") >= 4)
+    constants.emplace_back("decay", *decay);
   auto results = low.call(*use.definition, {p, g, lr, step}, use.args, constants, use.span);
   if (!results || results->size() != 1) return std::nullopt;
   low.output("p", results->at(0));
@@ -64,7 +68,8 @@ std::optional<ir::Graph> lower_update(const Module& module, const OptimizerUse& 
   return graph;
 }
 
-std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr, Diagnostics& diagnostics) {
+std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr,
+                                        Diagnostics& diagnostics) {
   Lowering low(module, {}, diagnostics);
   const ir::ValueId t = low.add_input("t", ir::DType::kF32, {});
   const ir::ValueId steps = low.add_input("steps", ir::DType::kF32, {});
@@ -76,7 +81,9 @@ std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr, Diagn
     const std::string name(module.sources->text(callee.span));
     schedule = find_definition(module, name);
     if (schedule != nullptr && !is_schedule(*schedule)) {
-      diagnostics.add(make_diagnostic(DiagId::E0314, callee.span, fmt::format("`{}` is no schedule", name)))
+      diagnostics
+          .add(
+              make_diagnostic(DiagId::E0314, callee.span, fmt::format("`{}` is no schedule", name)))
           .label(schedule->name_span(), "declared here")
           .note("a schedule is `fn name(t: f32[], steps: f32[], constants ..) -> f32[]`");
       return std::nullopt;
@@ -87,9 +94,11 @@ std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr, Diagn
         if (is_schedule(*definition)) names.push_back(definition->name);
       }
       const auto near = suggest(name, names);
-      const bool arithmetic = name == "sqrt" || name == "exp" || name == "log" || name == "min" || name == "max";
+      const bool arithmetic =
+          name == "sqrt" || name == "exp" || name == "log" || name == "min" || name == "max";
       if (!arithmetic) {
-        Diagnostic d = make_diagnostic(DiagId::E0313, callee.span, fmt::format("there is no schedule `{}`", name));
+        Diagnostic d = make_diagnostic(DiagId::E0313, callee.span,
+                                       fmt::format("there is no schedule `{}`", name));
         if (near) d.help(fmt::format("did you mean `{}`?", *near));
         diagnostics.add(d);
         return std::nullopt;
@@ -106,7 +115,8 @@ std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr, Diagn
     if (!number) return std::nullopt;
     const auto known = number->evaluate(module.bindings);
     if (known && !(*known >= 0 && *known < 1e9)) {
-      diagnostics.add(make_diagnostic(DiagId::E0304, e.span, fmt::format("`lr` wants a number, at least 0, not {}", *known)));
+      diagnostics.add(make_diagnostic(
+          DiagId::E0304, e.span, fmt::format("`lr` wants a number, at least 0, not {}", *known)));
       return std::nullopt;
     }
     ir::Builder b(low.graph(), ir::RegionId{0});
@@ -118,7 +128,8 @@ std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr, Diagn
 
 // Paths of a parameter's iterations: "h.{}.W" is h.0.W, h.1.W, ..; the template alone when a loop's
 // size is not known.
-std::vector<std::string> iteration_paths(const ir::Graph& g, const ir::Input& input, const ir::Bindings& bindings) {
+std::vector<std::string> iteration_paths(const ir::Graph& g, const ir::Input& input,
+                                         const ir::Bindings& bindings) {
   std::vector<std::string> paths = {input.path};
   const ir::Type& type = g.value(input.value).type;
   for (int i = 0; i < input.loop_dims; ++i) {
@@ -128,7 +139,8 @@ std::vector<std::string> iteration_paths(const ir::Graph& g, const ir::Input& in
     for (const std::string& path : paths) {
       const size_t at = path.find("{}");
       if (at == std::string::npos) continue;
-      for (int64_t k = 0; k < count.value; ++k) next.push_back(path.substr(0, at) + std::to_string(k) + path.substr(at + 2));
+      for (int64_t k = 0; k < count.value; ++k)
+        next.push_back(path.substr(0, at) + std::to_string(k) + path.substr(at + 2));
     }
     paths = std::move(next);
   }
@@ -137,7 +149,8 @@ std::vector<std::string> iteration_paths(const ir::Graph& g, const ir::Input& in
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
-  for (size_t i = 0; i < names.size() && i < kMaxListed; ++i) text += fmt::format("{}`{}`", i == 0 ? "" : ", ", names[i]);
+  for (size_t i = 0; i < names.size() && i < kMaxListed; ++i)
+    text += fmt::format("{}`{}`", i == 0 ? "" : ", ", names[i]);
   if (names.size() > kMaxListed) text += fmt::format(" and {} more", names.size() - kMaxListed);
   return text;
 }
@@ -208,7 +221,10 @@ bool check_parameters(const Module& module, const TrainUse& train, const ir::Gra
       size_t entry = 0;
       for (; entry < train.optimizers.size(); ++entry) {
         const auto& of = train.optimizers[entry].of;
-        if (of.empty() || std::any_of(of.begin(), of.end(), [&](const std::string& p) { return pattern_matches(p, path); })) break;
+        if (of.empty() || std::any_of(of.begin(), of.end(), [&](const std::string& p) {
+              return pattern_matches(p, path);
+            }))
+          break;
       }
       if (entry == train.optimizers.size()) {
         orphans.push_back(path);
@@ -220,25 +236,35 @@ bool check_parameters(const Module& module, const TrainUse& train, const ir::Gra
   }
   if (all.empty()) {
     diagnostics.add(make_diagnostic(DiagId::E0318, loss, "no parameter to train"))
-        .note(any ? "all parameters that the loss depends on are frozen" : "the loss depends on no `param`");
+        .note(any ? "all parameters that the loss depends on are frozen"
+                  : "the loss depends on no `param`");
     return false;
   }
   bool fine = true;
   for (size_t i = 0; i < taken.size(); ++i) {
     if (taken[i] != 0) continue;
-    Diagnostic d = make_diagnostic(DiagId::E0316, train.optimizers[i].span, fmt::format("`{}` takes no parameter", train.optimizers[i].name));
+    Diagnostic d =
+        make_diagnostic(DiagId::E0316, train.optimizers[i].span,
+                        fmt::format("`{}` takes no parameter", train.optimizers[i].name));
     d.note(fmt::format("the parameters are {}", listed(all)));
-    d.help(train.optimizers[i].of.empty() ? "an earlier entry takes all: give that one an `of`" : "patterns are matched against whole paths, `*` is any run of characters");
+    d.help(train.optimizers[i].of.empty()
+               ? "an earlier entry takes all: give that one an `of`"
+               : "patterns are matched against whole paths, `*` is any run of characters");
     diagnostics.add(d);
     fine = false;
   }
   if (!orphans.empty()) {
-    diagnostics.add(make_diagnostic(DiagId::E0317, train.optimizers.empty() ? loss : train.optimizers[0].span, fmt::format("no optimizer entry takes {}", listed(orphans))))
+    diagnostics
+        .add(make_diagnostic(DiagId::E0317,
+                             train.optimizers.empty() ? loss : train.optimizers[0].span,
+                             fmt::format("no optimizer entry takes {}", listed(orphans))))
         .help("end the list with an entry without `of`, or with `frozen()`");
     fine = false;
   }
   if (fine && !trained) {
-    diagnostics.add(make_diagnostic(DiagId::E0318, train.optimizers[0].span, "no parameter to train")).note("every parameter is frozen");
+    diagnostics
+        .add(make_diagnostic(DiagId::E0318, train.optimizers[0].span, "no parameter to train"))
+        .note("every parameter is frozen");
     fine = false;
   }
   return fine;

@@ -13,9 +13,10 @@ namespace cad::frontend {
 
 struct DeviceSpec {
   std::string name;
-  double memory = 0;                      // bytes
-  double bandwidth = 0;                   // bytes a second to its memory
-  std::map<std::string, double> flops;    // by dtype: "f32", "tf32", "bf16", "f16"; operations a second
+  double memory = 0;     // bytes
+  double bandwidth = 0;  // bytes a second to its memory
+  std::map<std::string, double>
+      flops;  // by dtype: "f32", "tf32", "bf16", "f16"; operations a second
   Span span;
 };
 
@@ -26,7 +27,7 @@ struct LinkSpec {
 
 struct ClusterSpec {
   std::string name;
-  std::string device;                     // a DeviceSpec of the program or of the standard library
+  std::string device;  // a DeviceSpec of the program or of the standard library
   int64_t nodes = 1;
   int64_t per_node = 1;
   std::optional<LinkSpec> intra, inter, pairs;

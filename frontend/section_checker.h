@@ -1,6 +1,6 @@
-// frontend/section_checker.h -- one pass over the sections of a program: keys against tables, values
-// into the structs of section_data.h. Split over section_keys.cc (keys, machines), section_data.cc
-// (data sources) and section_train.cc (train, eval, save, optimizers).
+// frontend/section_checker.h -- one pass over the sections of a program: keys against tables,
+// values into the structs of section_data.h. Split over section_keys.cc (keys, machines),
+// section_data.cc (data sources) and section_train.cc (train, eval, save, optimizers).
 #pragma once
 
 #include <map>
@@ -26,7 +26,9 @@ class SectionChecker {
   void missing_key(const Section& section, const Key& key);
   void check_nested(const Section& section, const SectionTable& table);
   const SectionTable* top_table(const Section& section);
-  [[nodiscard]] const Section& section(SectionId id) const { return module_.main().ast.section(id); }
+  [[nodiscard]] const Section& section(SectionId id) const {
+    return module_.main().ast.section(id);
+  }
   [[nodiscard]] const Expr& expr(ExprId id) const { return module_.main().ast.expr(id); }
   // The elements of a list in parentheses; the value itself when it is no list.
   [[nodiscard]] std::vector<Arg> elements(ExprId value) const;

@@ -13,32 +13,32 @@
 
 namespace cad::frontend {
 
-struct DataDeclaration {        // x: i32[B, T]
+struct DataDeclaration {  // x: i32[B, T]
   Name name;
   ir::DType dtype = ir::DType::kF32;
   std::vector<Name> dims;
   Span span;
 };
 
-struct DataUse {                // text("kjv.txt", x: i32[B, T], y: i32[B, T])
+struct DataUse {  // text("kjv.txt", x: i32[B, T], y: i32[B, T])
   ir::DataSource::Kind kind = ir::DataSource::Kind::kText;
   std::vector<std::string> files;
   bool wide_tokens = false;
-  std::vector<DataDeclaration> names;   // of an eval without declarations: the train section's
+  std::vector<DataDeclaration> names;  // of an eval without declarations: the train section's
   Span span;
 };
 
-struct OptimizerUse {           // adamw(lr: 1e-3, decay: 0.1, of: "h.*")
+struct OptimizerUse {  // adamw(lr: 1e-3, decay: 0.1, of: "h.*")
   std::string name;
   const Definition* definition = nullptr;  // null for `frozen` and built-in ones
-  bool built_in = false;        // adafactor: the trainer's own, not elementwise
+  bool built_in = false;                   // adafactor: the trainer's own, not elementwise
   bool frozen = false;
   std::vector<std::string> of;
   ExprId lr;
   bool decay_all = false;
   std::optional<double> decay;
   std::vector<std::pair<std::string, double>> constants;  // betas: beta1, beta2
-  std::vector<Arg> args;        // the other constants, for the definition's arguments
+  std::vector<Arg> args;  // the other constants, for the definition's arguments
   Span span;
 };
 
@@ -53,7 +53,7 @@ struct EvalUse {
 
 struct TrainUse {
   std::string name;
-  bool valid = true;            // no errors were reported about it
+  bool valid = true;  // no errors were reported about it
   std::vector<DataUse> data;
   ExprId loss;
   std::vector<OptimizerUse> optimizers;
@@ -67,12 +67,12 @@ struct TrainUse {
   uint64_t seed = 0;
   bool shuffled = true;
   bool dropout = true;
-  Span span;                    // of its head, `train gpt`
+  Span span;  // of its head, `train gpt`
 };
 
 struct SectionData {
   std::vector<TrainUse> trains;
-  int chosen = -1;              // index of the train section in use; -1: none
+  int chosen = -1;  // index of the train section in use; -1: none
   Machines machines;
 };
 

@@ -33,7 +33,9 @@ void SectionChecker::run() {
     if (table == nullptr) continue;
     const std::string key = s.kind.text + " " + s.name.text;
     if (auto [at, fresh] = seen.emplace(key, head_span(s)); !fresh) {
-      read_.report(DiagId::E0302, head_span(s), fmt::format("a second section `{}`", s.name.empty() ? s.kind.text : key))
+      read_
+          .report(DiagId::E0302, head_span(s),
+                  fmt::format("a second section `{}`", s.name.empty() ? s.kind.text : key))
           .label(at->second, "the first one");
       continue;
     }
@@ -61,7 +63,8 @@ const SectionTable* SectionChecker::top_table(const Section& s) {
   for (const SectionTable& t : section_tables()) {
     if (t.top) names.emplace_back(t.kind);
   }
-  Diagnostic& d = read_.report(DiagId::E0307, s.kind.span, fmt::format("there is no section `{}`", s.kind.text));
+  Diagnostic& d = read_.report(DiagId::E0307, s.kind.span,
+                               fmt::format("there is no section `{}`", s.kind.text));
   if (table != nullptr) {
     for (const SectionTable& outer : section_tables()) {
       if (std::count(outer.nested.begin(), outer.nested.end(), s.kind.text) != 0) {
@@ -84,7 +87,8 @@ SectionChecker::Settings SectionChecker::check_keys(const Section& s, const Sect
     const std::string& name = entry.key.text;
     if (name.empty()) continue;
     if (auto [at, fresh] = seen.emplace(name, entry.key.span); !fresh) {
-      read_.report(DiagId::E0302, entry.key.span, fmt::format("`{}` is given twice", name)).label(at->second, "the first time");
+      read_.report(DiagId::E0302, entry.key.span, fmt::format("`{}` is given twice", name))
+          .label(at->second, "the first time");
       continue;
     }
     const bool dim = table.dims && module_.dims.count(name) != 0;
@@ -107,13 +111,18 @@ void SectionChecker::check_nested(const Section& s, const SectionTable& table) {
     if (!entry.section.valid()) continue;
     const Section& inner = section(entry.section);
     if (std::count(table.nested.begin(), table.nested.end(), inner.kind.text) == 0) {
-      Diagnostic& d = read_.report(DiagId::E0307, inner.kind.span, fmt::format("`{}` holds no section `{}`", s.kind.text, inner.kind.text));
-      if (auto near = suggest(inner.kind.text, table.nested)) d.help(fmt::format("did you mean `{}`?", *near));
+      Diagnostic& d =
+          read_.report(DiagId::E0307, inner.kind.span,
+                       fmt::format("`{}` holds no section `{}`", s.kind.text, inner.kind.text));
+      if (auto near = suggest(inner.kind.text, table.nested))
+        d.help(fmt::format("did you mean `{}`?", *near));
       continue;
     }
-    const std::string name = inner.kind.text == "eval" && !inner.name.empty() ? inner.name.text : inner.kind.text;
+    const std::string name =
+        inner.kind.text == "eval" && !inner.name.empty() ? inner.name.text : inner.kind.text;
     if (auto [at, fresh] = seen.emplace(name, head_span(inner)); !fresh) {
-      Diagnostic& d = read_.report(DiagId::E0302, head_span(inner), fmt::format("a second section `{}`", name));
+      Diagnostic& d =
+          read_.report(DiagId::E0302, head_span(inner), fmt::format("a second section `{}`", name));
       d.label(at->second, "the first one");
       if (inner.kind.text == "eval") d.help("give it a name: `eval val { .. }`");
     }
@@ -128,7 +137,8 @@ void SectionChecker::unknown_key(const Section& s, const SectionTable& table, co
     for (const auto& [name, dim] : module_.dims) names.push_back(name);
   }
   const std::string what = table.dims && table.keys.empty() ? "dim" : "key";
-  Diagnostic& d = read_.report(DiagId::E0301, key.span, fmt::format("`{}` has no {} `{}`", s.kind.text, what, key.text));
+  Diagnostic& d = read_.report(DiagId::E0301, key.span,
+                               fmt::format("`{}` has no {} `{}`", s.kind.text, what, key.text));
   if (auto near = suggest(key.text, names)) {
     d.help(fmt::format("did you mean `{}`?", *near));
     d.helps.back().span = key.span;
@@ -167,29 +177,36 @@ void SectionChecker::read_device(const Section& s) {
   DeviceSpec device;
   device.name = s.name.text;
   device.span = head_span(s);
-  if (s.name.empty()) read_.report(DiagId::E0306, s.kind.span, "a device needs a name").help("`device a100 { .. }`");
+  if (s.name.empty())
+    read_.report(DiagId::E0306, s.kind.span, "a device needs a name").help("`device a100 { .. }`");
   for (const auto& [name, value] : settings) {
     auto amount = read_.quantity(*find_key(table, name), value);
     if (!amount) continue;
-    if (name == "memory") device.memory = *amount;
-    else if (name == "bandwidth") device.bandwidth = *amount;
-    else device.flops[name] = *amount;
+    if (name == "memory")
+      device.memory = *amount;
+    else if (name == "bandwidth")
+      device.bandwidth = *amount;
+    else
+      device.flops[name] = *amount;
   }
   data_.machines.devices.push_back(device);
 }
 
 std::optional<LinkSpec> SectionChecker::read_link(const Key& key, ExprId value) {
   const Expr& e = expr(strip_parens(module_.main().ast, value));
-  const bool call = e.kind == ExprKind::kCall && expr(e.left).kind == ExprKind::kName && expr(e.left).text == "link";
+  const bool call = e.kind == ExprKind::kCall && expr(e.left).kind == ExprKind::kName &&
+                    expr(e.left).text == "link";
   if (!call || e.args.size() != 2 || !e.args[0].name.empty() || !e.args[1].name.empty()) {
     read_.wrong_form(key, value);
     return std::nullopt;
   }
   auto bandwidth = read_.quantity({key.name, KeyKind::kBandwidth, false, {}}, e.args[0].value);
   const Expr& latency = expr(e.args[1].value);
-  const UnitOfMeasure* unit = latency.kind == ExprKind::kQuantity ? find_unit(latency.unit.text) : nullptr;
+  const UnitOfMeasure* unit =
+      latency.kind == ExprKind::kQuantity ? find_unit(latency.unit.text) : nullptr;
   if (unit == nullptr || unit->measure != UnitOfMeasure::Measure::kTime) {
-    read_.report(DiagId::E0305, latency.span, fmt::format("the latency of `{}` wants a time such as `5 us`", key.name));
+    read_.report(DiagId::E0305, latency.span,
+                 fmt::format("the latency of `{}` wants a time such as `5 us`", key.name));
     return std::nullopt;
   }
   if (!(latency.number >= 0)) {
@@ -243,7 +260,8 @@ void SectionChecker::read_mesh(const Section& s) {
         break;
       }
       if (!seen.insert(arg.name.text).second) {
-        read_.report(DiagId::E0302, arg.name.span, fmt::format("the axis `{}` is given twice", arg.name.text));
+        read_.report(DiagId::E0302, arg.name.span,
+                     fmt::format("the axis `{}` is given twice", arg.name.text));
       }
       auto size = read_.whole({arg.name.text.c_str(), KeyKind::kCount, false, {}}, arg.value);
       mesh.axes.emplace_back(arg.name.text, size.value_or(1));
@@ -265,8 +283,11 @@ void SectionChecker::read_plan(const Section& s) {
     const Key& key = *find_key(table, "budget");
     if (expr(value->second).kind == ExprKind::kQuantity) {
       plan.budget_bytes = read_.quantity(key, value->second);
-    } else if (auto fraction = read_.number({"budget", KeyKind::kPositive, false, {}}, value->second)) {
-      if (*fraction > 1) read_.report(DiagId::E0304, expr(value->second).span, fmt::format("`budget` wants {}", wanted(key)));
+    } else if (auto fraction =
+                   read_.number({"budget", KeyKind::kPositive, false, {}}, value->second)) {
+      if (*fraction > 1)
+        read_.report(DiagId::E0304, expr(value->second).span,
+                     fmt::format("`budget` wants {}", wanted(key)));
       plan.budget_fraction = fraction;
     }
   }
@@ -292,9 +313,12 @@ void SectionChecker::check_names_of_machines() {
     }
   }
   for (const ClusterSpec& cluster : data_.machines.clusters) {
-    if (cluster.device.empty() || std::count(names.begin(), names.end(), cluster.device) != 0) continue;
-    Diagnostic& d = read_.report(DiagId::E0324, cluster.span, fmt::format("there is no device `{}`", cluster.device));
-    if (auto near = suggest(cluster.device, names)) d.help(fmt::format("did you mean `{}`?", *near));
+    if (cluster.device.empty() || std::count(names.begin(), names.end(), cluster.device) != 0)
+      continue;
+    Diagnostic& d = read_.report(DiagId::E0324, cluster.span,
+                                 fmt::format("there is no device `{}`", cluster.device));
+    if (auto near = suggest(cluster.device, names))
+      d.help(fmt::format("did you mean `{}`?", *near));
   }
   if (data_.machines.meshes.size() != 1) return;
   std::vector<std::string> axes;
@@ -302,7 +326,9 @@ void SectionChecker::check_names_of_machines() {
   for (const PlanSpec& plan : data_.machines.plans) {
     for (const auto& [dim, axis] : plan.shard) {
       if (axis == "none" || std::count(axes.begin(), axes.end(), axis) != 0) continue;
-      Diagnostic& d = read_.report(DiagId::E0324, plan.span, fmt::format("`shard` puts `{}` on the axis `{}`, which the mesh lacks", dim, axis));
+      Diagnostic& d = read_.report(
+          DiagId::E0324, plan.span,
+          fmt::format("`shard` puts `{}` on the axis `{}`, which the mesh lacks", dim, axis));
       d.label(data_.machines.meshes[0].span, "the mesh");
       if (auto near = suggest(axis, axes)) d.help(fmt::format("did you mean `{}`?", *near));
     }

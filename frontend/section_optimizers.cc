@@ -28,9 +28,13 @@ bool is_optimizer(const Definition& definition) {
   const Signature& s = definition.signature;
   if (s.parameters.size() < 4 || s.results.size() != 1 || !s.formals.empty()) return false;
   const auto f32 = ir::DType::kF32;
-  const bool front = is_tensor(s.parameters[0].type, f32, true) && is_tensor(s.parameters[1].type, f32, true) &&
-                     is_tensor(s.parameters[2].type, f32, false) && is_tensor(s.parameters[3].type, ir::DType::kI32, false);
-  const bool rest = std::all_of(s.parameters.begin() + 4, s.parameters.end(), [](const Parameter& p) { return p.type.kind == TypePattern::Kind::kConstant; });
+  const bool front = is_tensor(s.parameters[0].type, f32, true) &&
+                     is_tensor(s.parameters[1].type, f32, true) &&
+                     is_tensor(s.parameters[2].type, f32, false) &&
+                     is_tensor(s.parameters[3].type, ir::DType::kI32, false);
+  const bool rest =
+      std::all_of(s.parameters.begin() + 4, s.parameters.end(),
+                  [](const Parameter& p) { return p.type.kind == TypePattern::Kind::kConstant; });
   return front && rest && is_tensor(s.results[0], f32, true);
 }
 
@@ -39,8 +43,11 @@ bool is_schedule(const Definition& definition) {
   const Signature& s = definition.signature;
   if (s.parameters.size() < 2 || s.results.size() != 1 || !s.formals.empty()) return false;
   const auto f32 = ir::DType::kF32;
-  return is_tensor(s.parameters[0].type, f32, false) && is_tensor(s.parameters[1].type, f32, false) && is_tensor(s.results[0], f32, false) &&
-         std::all_of(s.parameters.begin() + 2, s.parameters.end(), [](const Parameter& p) { return p.type.kind == TypePattern::Kind::kConstant; });
+  return is_tensor(s.parameters[0].type, f32, false) &&
+         is_tensor(s.parameters[1].type, f32, false) && is_tensor(s.results[0], f32, false) &&
+         std::all_of(s.parameters.begin() + 2, s.parameters.end(), [](const Parameter& p) {
+           return p.type.kind == TypePattern::Kind::kConstant;
+         });
 }
 
 void SectionChecker::read_optimizers(const Key& key, ExprId value, TrainUse& train) {
@@ -67,10 +74,13 @@ std::optional<OptimizerUse> SectionChecker::read_optimizer(const Key& key, ExprI
     return std::nullopt;
   }
   bool fine = true;
-  for (size_t i = 0; i < e.args.size() && !bare; ++i) fine = read_optimizer_argument(use, e.args[i], i == 0) && fine;
+  for (size_t i = 0; i < e.args.size() && !bare; ++i)
+    fine = read_optimizer_argument(use, e.args[i], i == 0) && fine;
   if (!fine) return std::nullopt;
   if (!use.frozen && !use.lr.valid()) {
-    read_.report(DiagId::E0315, callee.span, fmt::format("`{}` lacks its learning rate `lr`", use.name))
+    read_
+        .report(DiagId::E0315, callee.span,
+                fmt::format("`{}` lacks its learning rate `lr`", use.name))
         .help(fmt::format("write `{}(lr: 1e-3)`", use.name));
     return std::nullopt;
   }
@@ -89,7 +99,8 @@ bool SectionChecker::find_optimizer(OptimizerUse& use, const Expr& callee) {
     for (const auto& definition : module_.definitions) {
       if (is_optimizer(*definition)) names.push_back(definition->name);
     }
-    Diagnostic& d = read_.report(DiagId::E0313, callee.span, fmt::format("there is no optimizer `{}`", use.name));
+    Diagnostic& d = read_.report(DiagId::E0313, callee.span,
+                                 fmt::format("there is no optimizer `{}`", use.name));
     if (auto near = suggest(use.name, names)) {
       d.help(fmt::format("did you mean `{}`?", *near));
     } else {
@@ -97,11 +108,15 @@ bool SectionChecker::find_optimizer(OptimizerUse& use, const Expr& callee) {
     }
     return false;
   }
-  if (!ensure_checked(module_, const_cast<Definition&>(*found), diagnostics_) || found->signature.broken) return false;
+  if (!ensure_checked(module_, const_cast<Definition&>(*found), diagnostics_) ||
+      found->signature.broken)
+    return false;
   if (!is_optimizer(*found)) {
     read_.report(DiagId::E0314, callee.span, fmt::format("`{}` is no optimizer", use.name))
         .label(found->name_span(), "declared here")
-        .note("an optimizer is `layer name(p: [..], g: [..], lr: f32[], step: i32[], constants ..) -> [..]`");
+        .note(
+            "an optimizer is `layer name(p: [..], g: [..], lr: f32[], step: i32[], constants ..) "
+            "-> [..]`");
     return false;
   }
   use.definition = found;
@@ -116,7 +131,8 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
     for (const Arg& part : elements(arg.value)) {
       const Expr& pattern = expr(part.value);
       if (pattern.kind != ExprKind::kString || pattern.text.empty()) {
-        read_.report(DiagId::E0315, pattern.span, "`of` wants path patterns in quotes such as `\"h.*\"`, or a list of them");
+        read_.report(DiagId::E0315, pattern.span,
+                     "`of` wants path patterns in quotes such as `\"h.*\"`, or a list of them");
         return false;
       }
       use.of.push_back(pattern.text);
@@ -154,7 +170,9 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
     for (size_t i = 0; i < v.args.size(); ++i) {
       const std::string constant = fmt::format("{}{}", stem, i + 1);
       if (signature.find_parameter(constant) < 4) {
-        read_.report(DiagId::E0315, arg.span, fmt::format("`{}` takes no {} `{}`", use.name, i == 0 ? "constants" : "further one of", name));
+        read_.report(DiagId::E0315, arg.span,
+                     fmt::format("`{}` takes no {} `{}`", use.name,
+                                 i == 0 ? "constants" : "further one of", name));
         return false;
       }
       const Key key{name.c_str(), KeyKind::kOpenFraction, false, {}};
@@ -162,7 +180,8 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
       auto known = number ? number->evaluate(module_.bindings) : std::nullopt;
       if (!number) return false;
       if (!known || !(*known >= 0) || !(*known < 1)) {
-        read_.report(DiagId::E0304, expr(v.args[i].value).span, fmt::format("`{}` wants numbers from 0 up to and without 1", name));
+        read_.report(DiagId::E0304, expr(v.args[i].value).span,
+                     fmt::format("`{}` wants numbers from 0 up to and without 1", name));
         return false;
       }
       use.constants.emplace_back(constant, *known);
@@ -172,9 +191,11 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
   const int at = name.empty() ? 4 : signature.find_parameter(name);
   if (at < 4) {
     std::vector<std::string> names = {"lr", "of", "decay_all"};
-    for (size_t i = 4; i < signature.parameters.size(); ++i) names.push_back(signature.parameters[i].name);
+    for (size_t i = 4; i < signature.parameters.size(); ++i)
+      names.push_back(signature.parameters[i].name);
     if (signature.find_parameter("beta1") >= 4) names.push_back("betas");
-    Diagnostic& d = read_.report(DiagId::E0315, arg.name.span, fmt::format("`{}` takes no `{}`", use.name, name));
+    Diagnostic& d = read_.report(DiagId::E0315, arg.name.span,
+                                 fmt::format("`{}` takes no `{}`", use.name, name));
     if (auto near = suggest(name, names)) d.help(fmt::format("did you mean `{}`?", *near));
     return false;
   }
@@ -184,16 +205,22 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
 
 bool SectionChecker::read_built_in_argument(OptimizerUse& use, const Arg& arg) {
   if (std::count(kAdafactor.begin(), kAdafactor.end(), arg.name.text) == 0) {
-    Diagnostic& d = read_.report(DiagId::E0315, arg.name.empty() ? arg.span : arg.name.span, fmt::format("`{}` takes no `{}`", use.name, arg.name.empty() ? "second argument" : arg.name.text));
-    if (auto near = suggest(arg.name.text, kAdafactor)) d.help(fmt::format("did you mean `{}`?", *near));
+    Diagnostic& d = read_.report(DiagId::E0315, arg.name.empty() ? arg.span : arg.name.span,
+                                 fmt::format("`{}` takes no `{}`", use.name,
+                                             arg.name.empty() ? "second argument" : arg.name.text));
+    if (auto near = suggest(arg.name.text, kAdafactor))
+      d.help(fmt::format("did you mean `{}`?", *near));
     return false;
   }
   auto number = constant_expression(module_, module_.main(), arg.value, diagnostics_);
   if (!number) return false;
   const auto known = number->evaluate(module_.bindings);
-  const bool fine = known && (arg.name.text == "beta2_decay" ? *known < 0 : *known >= 0 && *known < 1e9);
+  const bool fine =
+      known && (arg.name.text == "beta2_decay" ? *known < 0 : *known >= 0 && *known < 1e9);
   if (!fine) {
-    read_.report(DiagId::E0304, expr(arg.value).span, fmt::format("`{}` wants a number {}", arg.name.text, arg.name.text == "beta2_decay" ? "below 0" : "of at least 0"));
+    read_.report(DiagId::E0304, expr(arg.value).span,
+                 fmt::format("`{}` wants a number {}", arg.name.text,
+                             arg.name.text == "beta2_decay" ? "below 0" : "of at least 0"));
     return false;
   }
   if (arg.name.text == "decay") {

@@ -35,7 +35,8 @@ std::optional<ir::DType> dtype_of(const std::string& name) {
 
 }  // namespace
 
-std::vector<DataUse> SectionChecker::read_data(const Key& key, ExprId value, const std::vector<DataUse>* train) {
+std::vector<DataUse> SectionChecker::read_data(const Key& key, ExprId value,
+                                               const std::vector<DataUse>* train) {
   std::vector<DataUse> uses;
   bool fine = true;
   for (const Arg& arg : elements(value)) {
@@ -60,11 +61,13 @@ std::optional<DataUse> SectionChecker::read_source(const Key& key, ExprId value)
     return std::nullopt;
   }
   const Expr& callee = expr(e.left);
-  const auto found = std::find_if(kSources.begin(), kSources.end(), [&](const auto& s) { return s.first == callee.text; });
+  const auto found = std::find_if(kSources.begin(), kSources.end(),
+                                  [&](const auto& s) { return s.first == callee.text; });
   if (found == kSources.end()) {
     std::vector<std::string> names;
     for (const auto& [name, kind] : kSources) names.push_back(name);
-    Diagnostic& d = read_.report(DiagId::E0319, callee.span, fmt::format("there is no data source `{}`", callee.text));
+    Diagnostic& d = read_.report(DiagId::E0319, callee.span,
+                                 fmt::format("there is no data source `{}`", callee.text));
     if (auto near = suggest(callee.text, names)) {
       d.help(fmt::format("did you mean `{}`?", *near));
     } else {
@@ -80,7 +83,8 @@ std::optional<DataUse> SectionChecker::read_source(const Key& key, ExprId value)
     if (v.kind == ExprKind::kError) return std::nullopt;
     if (arg.name.empty()) {
       if (v.kind != ExprKind::kString) {
-        read_.report(DiagId::E0320, v.span, fmt::format("`{}` wants its files as texts in quotes", callee.text));
+        read_.report(DiagId::E0320, v.span,
+                     fmt::format("`{}` wants its files as texts in quotes", callee.text));
         return std::nullopt;
       }
       use.files.push_back(v.text);
@@ -112,9 +116,11 @@ bool SectionChecker::read_declaration(DataUse& use, const Arg& arg) {
   declaration.dtype = *dtype;
   declaration.span = v.span;
   for (const DimItem& item : v.dims) {
-    const Expr* name = item.kind == DimItemKind::kPlain ? plain_name(module_.main().ast, item.left) : nullptr;
+    const Expr* name =
+        item.kind == DimItemKind::kPlain ? plain_name(module_.main().ast, item.left) : nullptr;
     if (name == nullptr) {
-      read_.report(DiagId::E0320, item.span, fmt::format("the dims of `{}` are names", arg.name.text));
+      read_.report(DiagId::E0320, item.span,
+                   fmt::format("the dims of `{}` are names", arg.name.text));
       return false;
     }
     declaration.dims.push_back({name->text, name->span});
@@ -131,31 +137,42 @@ bool SectionChecker::check_source(const DataUse& use, bool declared) {
     return false;
   };
   if (names == 0 && declared) {
-    return fail(fmt::format("`{}` names no data", kind), fmt::format("declare what it gives: `{}(.., x: i32[B, T])`", kind));
+    return fail(fmt::format("`{}` names no data", kind),
+                fmt::format("declare what it gives: `{}(.., x: i32[B, T])`", kind));
   }
   const bool windows = use.kind == Kind::kText || use.kind == Kind::kTokens;
   if (use.kind == Kind::kSynthetic) {
     if (!use.files.empty()) return fail("`synthetic` reads no file", "leave the file out");
     return true;
   }
-  if (use.files.empty()) return fail(fmt::format("`{}` wants a file", kind), fmt::format("`{}(\"data/file\", ..)`", kind));
+  if (use.files.empty())
+    return fail(fmt::format("`{}` wants a file", kind),
+                fmt::format("`{}(\"data/file\", ..)`", kind));
   if (use.kind == Kind::kNpy && use.files.size() != names) {
-    return fail(fmt::format("`npy` has {} file{} for {} name{}", use.files.size(), use.files.size() == 1 ? "" : "s", names, names == 1 ? "" : "s"),
+    return fail(fmt::format("`npy` has {} file{} for {} name{}", use.files.size(),
+                            use.files.size() == 1 ? "" : "s", names, names == 1 ? "" : "s"),
                 "give one file for each name, in the same order");
   }
   if (use.kind != Kind::kNpy && use.files.size() != 1) {
-    return fail(fmt::format("`{}` wants one file, not {}", kind, use.files.size()), "a file name may be a glob: `\"data/*.txt\"`");
+    return fail(fmt::format("`{}` wants one file, not {}", kind, use.files.size()),
+                "a file name may be a glob: `\"data/*.txt\"`");
   }
   if (!windows) return true;
-  if (names > 2) return fail(fmt::format("`{}` gives one name or two, not {}", kind, names), "the second is the first shifted by one");
+  if (names > 2)
+    return fail(fmt::format("`{}` gives one name or two, not {}", kind, names),
+                "the second is the first shifted by one");
   for (const DataDeclaration& name : use.names) {
     if (name.dtype == ir::DType::kI32 && name.dims.size() == 2) continue;
-    read_.report(DiagId::E0320, name.span, fmt::format("`{}` gives `i32` windows of two dims: rows and positions", kind))
+    read_
+        .report(DiagId::E0320, name.span,
+                fmt::format("`{}` gives `i32` windows of two dims: rows and positions", kind))
         .help(fmt::format("write `{}: i32[B, T]`", name.name.text));
     return false;
   }
   if (names == 2 && use.names[0].dims[1].text != use.names[1].dims[1].text) {
-    read_.report(DiagId::E0320, use.names[1].span, fmt::format("`{}` is `{}` shifted by one: their dims are the same", use.names[1].name.text, use.names[0].name.text));
+    read_.report(DiagId::E0320, use.names[1].span,
+                 fmt::format("`{}` is `{}` shifted by one: their dims are the same",
+                             use.names[1].name.text, use.names[0].name.text));
     return false;
   }
   return true;
@@ -168,7 +185,8 @@ bool SectionChecker::check_declarations(const std::vector<DataUse>& uses) {
   for (const DataUse& use : uses) {
     for (const DataDeclaration& name : use.names) {
       if (!seen.insert(name.name.text).second) {
-        read_.report(DiagId::E0302, name.name.span, fmt::format("the data name `{}` is given twice", name.name.text));
+        read_.report(DiagId::E0302, name.name.span,
+                     fmt::format("the data name `{}` is given twice", name.name.text));
         fine = false;
       }
       std::set<std::string> dims;
@@ -176,22 +194,29 @@ bool SectionChecker::check_declarations(const std::vector<DataUse>& uses) {
         if (module_.dims.count(dim.text) == 0) {
           std::vector<std::string> names;
           for (const auto& [known, decl] : module_.dims) names.push_back(known);
-          Diagnostic& d = read_.report(DiagId::E0320, dim.span, fmt::format("unknown dim `{}`", dim.text));
-          if (auto near = suggest(dim.text, names)) d.help(fmt::format("a dim with a similar name exists: `{}`", *near));
+          Diagnostic& d =
+              read_.report(DiagId::E0320, dim.span, fmt::format("unknown dim `{}`", dim.text));
+          if (auto near = suggest(dim.text, names))
+            d.help(fmt::format("a dim with a similar name exists: `{}`", *near));
           fine = false;
         } else if (!dims.insert(dim.text).second) {
-          read_.report(DiagId::E0320, dim.span, fmt::format("a tensor never holds the same dim twice: `{}`", dim.text));
+          read_.report(DiagId::E0320, dim.span,
+                       fmt::format("a tensor never holds the same dim twice: `{}`", dim.text));
           fine = false;
         }
       }
       if (name.dims.empty()) {
-        read_.report(DiagId::E0320, name.span, fmt::format("`{}` has no dims: the first is the batch dim", name.name.text));
+        read_.report(DiagId::E0320, name.span,
+                     fmt::format("`{}` has no dims: the first is the batch dim", name.name.text));
         fine = false;
         continue;
       }
       if (first == nullptr) first = &name;
       if (name.dims[0].text == first->dims[0].text) continue;
-      read_.report(DiagId::E0320, name.dims[0].span, fmt::format("the first dim is the batch dim, one for all data: `{}` and `{}`", first->dims[0].text, name.dims[0].text))
+      read_
+          .report(DiagId::E0320, name.dims[0].span,
+                  fmt::format("the first dim is the batch dim, one for all data: `{}` and `{}`",
+                              first->dims[0].text, name.dims[0].text))
           .label(first->dims[0].span, "the batch dim");
       fine = false;
     }
@@ -200,30 +225,40 @@ bool SectionChecker::check_declarations(const std::vector<DataUse>& uses) {
 }
 
 // The names and types of an eval's data are those of the train section.
-bool SectionChecker::reuse_names(std::vector<DataUse>& uses, const std::vector<DataUse>& train, Span where) {
+bool SectionChecker::reuse_names(std::vector<DataUse>& uses, const std::vector<DataUse>& train,
+                                 Span where) {
   std::vector<DataDeclaration> names;
   for (const DataUse& use : train) names.insert(names.end(), use.names.begin(), use.names.end());
   for (DataUse& use : uses) {
     for (const DataDeclaration& name : use.names) {
-      const auto same = std::find_if(names.begin(), names.end(), [&](const DataDeclaration& n) { return n.name.text == name.name.text; });
+      const auto same = std::find_if(names.begin(), names.end(), [&](const DataDeclaration& n) {
+        return n.name.text == name.name.text;
+      });
       const auto equal_dims = [](const DataDeclaration& a, const DataDeclaration& b) {
-        return a.dtype == b.dtype && std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end(), [](const Name& x, const Name& y) { return x.text == y.text; });
+        return a.dtype == b.dtype &&
+               std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end(),
+                          [](const Name& x, const Name& y) { return x.text == y.text; });
       };
       if (same == names.end() || !equal_dims(*same, name)) {
-        read_.report(DiagId::E0321, name.name.span, fmt::format("`{}` is not declared so in the training data", name.name.text))
+        read_
+            .report(DiagId::E0321, name.name.span,
+                    fmt::format("`{}` is not declared so in the training data", name.name.text))
             .help("leave the declaration out: an evaluation reuses names and types");
         return false;
       }
     }
   }
-  const bool undeclared = std::all_of(uses.begin(), uses.end(), [](const DataUse& use) { return use.names.empty(); });
+  const bool undeclared =
+      std::all_of(uses.begin(), uses.end(), [](const DataUse& use) { return use.names.empty(); });
   if (!undeclared) return true;
   if (uses.size() == 1) {
     uses[0].names = names;
     return true;
   }
   if (uses.size() != train.size()) {
-    read_.report(DiagId::E0321, where, fmt::format("{} sources here, {} in the training data", uses.size(), train.size()));
+    read_.report(
+        DiagId::E0321, where,
+        fmt::format("{} sources here, {} in the training data", uses.size(), train.size()));
     return false;
   }
   for (size_t i = 0; i < uses.size(); ++i) uses[i].names = train[i].names;

@@ -27,7 +27,10 @@ const std::vector<SectionTable>& section_tables() {
        true,
        true},
       {"eval",
-       {{"data", K::kData, true}, {"every", K::kSteps}, {"batches", K::kCount}, {"metrics", K::kMetrics}}},
+       {{"data", K::kData, true},
+        {"every", K::kSteps},
+        {"batches", K::kCount},
+        {"metrics", K::kMetrics}}},
       {"save",
        {{"to", K::kString, true},
         {"every", K::kSteps},
@@ -82,42 +85,72 @@ const Key* find_key(const SectionTable& table, const std::string& name) {
 std::string wanted(const Key& key) {
   switch (key.kind) {
     case KeyKind::kCount:
-    case KeyKind::kSteps: return "a whole number, at least 1";
-    case KeyKind::kWhole: return "a whole number, at least 0";
-    case KeyKind::kPositive: return "a number above 0";
-    case KeyKind::kOpenFraction: return "a number above 0 and below 1";
-    case KeyKind::kSwitch: return "`on` or `off`";
-    case KeyKind::kChoice: return fmt::format("one of `{}`", fmt::join(key.choices, "`, `"));
-    case KeyKind::kString: return "a text in quotes";
-    case KeyKind::kName: return "a name";
-    case KeyKind::kBytes: return "an amount of memory such as `80 GiB`";
-    case KeyKind::kFlops: return "a rate such as `312 TFLOPS`";
-    case KeyKind::kBandwidth: return "a bandwidth such as `2.0 TB/s`";
-    case KeyKind::kLink: return "a link such as `link(300 GB/s, 5 us)`";
-    case KeyKind::kAxes: return "axes with their sizes such as `(dp: 2, tp: 4)`";
-    case KeyKind::kBudget: return "a fraction of the device's memory such as `0.9`, or an amount such as `40 GiB`";
-    case KeyKind::kExpression: return "an expression";
-    case KeyKind::kData: return "a data source such as `text(\"file.txt\", x: i32[B, T], y: i32[B, T])`";
-    case KeyKind::kOptimizer: return "an optimizer such as `adamw(lr: 1e-3)`, or a list of them";
-    case KeyKind::kInit: return "a file in quotes, `load(\"file\", under: \"path\")`, or a list of them";
-    case KeyKind::kMetrics: return "named expressions such as `(acc: mean(f32(argmax[V](Net(x)) == y)))`";
-    case KeyKind::kBest: return "`min(NAME)` or `max(NAME)` of an evaluation's result";
+    case KeyKind::kSteps:
+      return "a whole number, at least 1";
+    case KeyKind::kWhole:
+      return "a whole number, at least 0";
+    case KeyKind::kPositive:
+      return "a number above 0";
+    case KeyKind::kOpenFraction:
+      return "a number above 0 and below 1";
+    case KeyKind::kSwitch:
+      return "`on` or `off`";
+    case KeyKind::kChoice:
+      return fmt::format("one of `{}`", fmt::join(key.choices, "`, `"));
+    case KeyKind::kString:
+      return "a text in quotes";
+    case KeyKind::kName:
+      return "a name";
+    case KeyKind::kBytes:
+      return "an amount of memory such as `80 GiB`";
+    case KeyKind::kFlops:
+      return "a rate such as `312 TFLOPS`";
+    case KeyKind::kBandwidth:
+      return "a bandwidth such as `2.0 TB/s`";
+    case KeyKind::kLink:
+      return "a link such as `link(300 GB/s, 5 us)`";
+    case KeyKind::kAxes:
+      return "axes with their sizes such as `(dp: 2, tp: 4)`";
+    case KeyKind::kBudget:
+      return "a fraction of the device's memory such as `0.9`, or an amount such as `40 GiB`";
+    case KeyKind::kExpression:
+      return "an expression";
+    case KeyKind::kData:
+      return "a data source such as `text(\"file.txt\", x: i32[B, T], y: i32[B, T])`";
+    case KeyKind::kOptimizer:
+      return "an optimizer such as `adamw(lr: 1e-3)`, or a list of them";
+    case KeyKind::kInit:
+      return "a file in quotes, `load(\"file\", under: \"path\")`, or a list of them";
+    case KeyKind::kMetrics:
+      return "named expressions such as `(acc: mean(f32(argmax[V](Net(x)) == y)))`";
+    case KeyKind::kBest:
+      return "`min(NAME)` or `max(NAME)` of an evaluation's result";
   }
   return "";
 }
 
 std::string example(const Key& key) {
   switch (key.kind) {
-    case KeyKind::kData: return fmt::format("{}: text(\"file.txt\", x: i32[B, T], y: i32[B, T])", key.name);
-    case KeyKind::kOptimizer: return fmt::format("{}: adamw(lr: 1e-3)", key.name);
-    case KeyKind::kExpression: return fmt::format("{}: cross_entropy[V](Net(x), y)", key.name);
-    case KeyKind::kString: return fmt::format("{}: \"runs/a\"", key.name);
-    case KeyKind::kBytes: return fmt::format("{}: 80 GiB", key.name);
-    case KeyKind::kFlops: return fmt::format("{}: 19.5 TFLOPS", key.name);
-    case KeyKind::kBandwidth: return fmt::format("{}: 2.0 TB/s", key.name);
-    case KeyKind::kAxes: return fmt::format("{}: (dp: 2, tp: 4)", key.name);
-    case KeyKind::kName: return fmt::format("{}: a100", key.name);
-    default: return fmt::format("{}: 100", key.name);
+    case KeyKind::kData:
+      return fmt::format("{}: text(\"file.txt\", x: i32[B, T], y: i32[B, T])", key.name);
+    case KeyKind::kOptimizer:
+      return fmt::format("{}: adamw(lr: 1e-3)", key.name);
+    case KeyKind::kExpression:
+      return fmt::format("{}: cross_entropy[V](Net(x), y)", key.name);
+    case KeyKind::kString:
+      return fmt::format("{}: \"runs/a\"", key.name);
+    case KeyKind::kBytes:
+      return fmt::format("{}: 80 GiB", key.name);
+    case KeyKind::kFlops:
+      return fmt::format("{}: 19.5 TFLOPS", key.name);
+    case KeyKind::kBandwidth:
+      return fmt::format("{}: 2.0 TB/s", key.name);
+    case KeyKind::kAxes:
+      return fmt::format("{}: (dp: 2, tp: 4)", key.name);
+    case KeyKind::kName:
+      return fmt::format("{}: a100", key.name);
+    default:
+      return fmt::format("{}: 100", key.name);
   }
 }
 

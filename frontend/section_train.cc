@@ -1,5 +1,6 @@
-// frontend/section_train.cc -- a `train` section with its `eval`s and `save` into a TrainUse. Numbers
-// and names are read here; loss, metrics, schedules and optimizers are lowered in lower_train.cc.
+// frontend/section_train.cc -- a `train` section with its `eval`s and `save` into a TrainUse.
+// Numbers and names are read here; loss, metrics, schedules and optimizers are lowered in
+// lower_train.cc.
 #include <algorithm>
 #include <set>
 
@@ -30,16 +31,22 @@ void SectionChecker::read_train(const Section& s) {
     auto found = settings.find(name);
     return found == settings.end() ? ExprId{} : found->second;
   };
-  if (value("data").valid()) train.data = read_data(*find_key(table, "data"), value("data"), nullptr);
+  if (value("data").valid())
+    train.data = read_data(*find_key(table, "data"), value("data"), nullptr);
   train.loss = value("loss");
-  if (value("optimizer").valid()) read_optimizers(*find_key(table, "optimizer"), value("optimizer"), train);
+  if (value("optimizer").valid())
+    read_optimizers(*find_key(table, "optimizer"), value("optimizer"), train);
   if (value("init").valid()) read_init(*find_key(table, "init"), value("init"), train);
   read_numbers(train, settings, table);
-  if (train.steps == 0 && !train.epochs && !value("steps").valid() && !value("epochs").valid() && !s.broken) {
-    read_.report(DiagId::E0306, head_span(s), "`train` lacks `steps` or `epochs`").help("add a line such as `steps: 500`");
+  if (train.steps == 0 && !train.epochs && !value("steps").valid() && !value("epochs").valid() &&
+      !s.broken) {
+    read_.report(DiagId::E0306, head_span(s), "`train` lacks `steps` or `epochs`")
+        .help("add a line such as `steps: 500`");
   }
   if (value("steps").valid() && value("epochs").valid()) {
-    read_.report(DiagId::E0309, expr(value("epochs")).span, "`steps` and `epochs` both say when to stop")
+    read_
+        .report(DiagId::E0309, expr(value("epochs")).span,
+                "`steps` and `epochs` both say when to stop")
         .label(expr(value("steps")).span, "`steps`")
         .help("leave one of them out");
   }
@@ -49,14 +56,18 @@ void SectionChecker::read_train(const Section& s) {
     if (inner.kind.text == "eval") read_eval(inner, train);
   }
   for (const Entry& entry : s.entries) {
-    if (entry.section.valid() && section(entry.section).kind.text == "save") read_save(section(entry.section), train);
+    if (entry.section.valid() && section(entry.section).kind.text == "save")
+      read_save(section(entry.section), train);
   }
-  const bool broken = std::any_of(s.entries.begin(), s.entries.end(), [](const Entry& e) { return e.broken; });
-  train.valid = diagnostics_.errors() == before && !broken && !train.data.empty() && train.loss.valid();
+  const bool broken =
+      std::any_of(s.entries.begin(), s.entries.end(), [](const Entry& e) { return e.broken; });
+  train.valid =
+      diagnostics_.errors() == before && !broken && !train.data.empty() && train.loss.valid();
   data_.trains.push_back(std::move(train));
 }
 
-void SectionChecker::read_numbers(TrainUse& train, const Settings& settings, const SectionTable& table) {
+void SectionChecker::read_numbers(TrainUse& train, const Settings& settings,
+                                  const SectionTable& table) {
   for (const auto& [name, value] : settings) {
     const Key* key = find_key(table, name);
     if (key == nullptr) continue;  // a dim
@@ -67,10 +78,13 @@ void SectionChecker::read_numbers(TrainUse& train, const Settings& settings, con
     if (name == "epochs") train.epochs = read_.number(*key, value);
     if (name == "seed") train.seed = static_cast<uint64_t>(read_.whole(*key, value).value_or(0));
     if (name == "dropout") train.dropout = read_.on_off(*key, value).value_or(true);
-    if (name == "order") train.shuffled = read_.choice(*key, value).value_or("shuffled") == "shuffled";
+    if (name == "order")
+      train.shuffled = read_.choice(*key, value).value_or("shuffled") == "shuffled";
     if (name == "precision") {
       const std::string precision = read_.choice(*key, value).value_or("f32");
-      train.precision = precision == "bf16" ? ir::DType::kBF16 : precision == "f16" ? ir::DType::kF16 : ir::DType::kF32;
+      train.precision = precision == "bf16"  ? ir::DType::kBF16
+                        : precision == "f16" ? ir::DType::kF16
+                                             : ir::DType::kF32;
     }
   }
 }
@@ -95,7 +109,10 @@ void SectionChecker::read_metrics(const Key& key, ExprId value, EvalUse& eval) {
   for (const Arg& arg : elements(value)) {
     if (arg.name.empty()) return read_.wrong_form(key, value);
     if (!seen.insert(arg.name.text).second) {
-      read_.report(DiagId::E0302, arg.name.span, arg.name.text == "loss" ? "the name `loss` is taken: it is always evaluated" : fmt::format("the metric `{}` is given twice", arg.name.text));
+      read_.report(DiagId::E0302, arg.name.span,
+                   arg.name.text == "loss"
+                       ? "the name `loss` is taken: it is always evaluated"
+                       : fmt::format("the metric `{}` is given twice", arg.name.text));
       continue;
     }
     eval.metrics.emplace_back(arg.name, arg.value);
@@ -117,13 +134,15 @@ void SectionChecker::read_save(const Section& s, TrainUse& train) {
 // best: min(loss), max(val.acc)
 void SectionChecker::read_best(const Key& key, ExprId value, TrainUse& train) {
   const Expr& e = expr(strip_parens(module_.main().ast, value));
-  const bool call = e.kind == ExprKind::kCall && expr(e.left).kind == ExprKind::kName && e.args.size() == 1 && e.args[0].name.empty();
+  const bool call = e.kind == ExprKind::kCall && expr(e.left).kind == ExprKind::kName &&
+                    e.args.size() == 1 && e.args[0].name.empty();
   const std::string which = call ? expr(e.left).text : "";
   if (which != "min" && which != "max") return read_.wrong_form(key, value);
   const Expr& of = expr(e.args[0].value);
   std::string name;
   if (of.kind == ExprKind::kName) name = of.text;
-  if (of.kind == ExprKind::kMember && expr(of.left).kind == ExprKind::kName) name = expr(of.left).text + "." + of.member.text;
+  if (of.kind == ExprKind::kMember && expr(of.left).kind == ExprKind::kName)
+    name = expr(of.left).text + "." + of.member.text;
   if (name.empty()) return read_.wrong_form(key, value);
   std::vector<std::string> names;
   for (const EvalUse& eval : train.evals) {
@@ -135,7 +154,8 @@ void SectionChecker::read_best(const Key& key, ExprId value, TrainUse& train) {
     }
   }
   if (std::count(names.begin(), names.end(), name) == 0) {
-    Diagnostic& d = read_.report(DiagId::E0324, of.span, fmt::format("no evaluation has a result `{}`", name));
+    Diagnostic& d =
+        read_.report(DiagId::E0324, of.span, fmt::format("no evaluation has a result `{}`", name));
     if (train.evals.empty()) {
       d.help("add an evaluation: `eval { data: .., every: 100 }`");
     } else {
@@ -156,10 +176,12 @@ void SectionChecker::read_init(const Key& key, ExprId value, TrainUse& train) {
     if (!arg.name.empty()) return read_.wrong_form(key, value);
     if (e.kind == ExprKind::kString) {
       file.file = e.text;
-    } else if (e.kind == ExprKind::kCall && expr(e.left).kind == ExprKind::kName && expr(e.left).text == "load") {
+    } else if (e.kind == ExprKind::kCall && expr(e.left).kind == ExprKind::kName &&
+               expr(e.left).text == "load") {
       for (const Arg& part : e.args) {
         const Expr& v = expr(part.value);
-        if (v.kind != ExprKind::kString || (!part.name.empty() && part.name.text != "under")) return read_.wrong_form(key, arg.value);
+        if (v.kind != ExprKind::kString || (!part.name.empty() && part.name.text != "under"))
+          return read_.wrong_form(key, arg.value);
         (part.name.empty() ? file.file : file.under) = v.text;
       }
     }

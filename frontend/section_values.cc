@@ -48,16 +48,21 @@ constexpr std::array<UnitOfMeasure, 23> kUnits = {{
 
 Measure measure_of(KeyKind kind) {
   switch (kind) {
-    case KeyKind::kFlops: return Measure::kFlops;
-    case KeyKind::kBandwidth: return Measure::kBandwidth;
-    case KeyKind::kSteps: return Measure::kCount;
-    default: return Measure::kBytes;
+    case KeyKind::kFlops:
+      return Measure::kFlops;
+    case KeyKind::kBandwidth:
+      return Measure::kBandwidth;
+    case KeyKind::kSteps:
+      return Measure::kCount;
+    default:
+      return Measure::kBytes;
   }
 }
 
 std::optional<double> named_number(const Module& module, const std::string& name, int depth) {
   if (name == "inf") return std::numeric_limits<double>::infinity();
-  if (auto set = module.set_overrides.find(name); set != module.set_overrides.end()) return set->second.number;
+  if (auto set = module.set_overrides.find(name); set != module.set_overrides.end())
+    return set->second.number;
   if (auto train = module.train_overrides.find(name); train != module.train_overrides.end()) {
     return train->second.number;
   }
@@ -73,14 +78,22 @@ std::optional<double> named_number(const Module& module, const std::string& name
 
 std::optional<double> apply(AstOp op, double a, double b) {
   switch (op) {
-    case AstOp::kAdd: return a + b;
-    case AstOp::kSub: return a - b;
-    case AstOp::kMul: return a * b;
-    case AstOp::kDiv: return a / b;
-    case AstOp::kFloorDiv: return std::floor(a / b);
-    case AstOp::kMod: return a - std::floor(a / b) * b;
-    case AstOp::kPow: return std::pow(a, b);
-    default: return std::nullopt;
+    case AstOp::kAdd:
+      return a + b;
+    case AstOp::kSub:
+      return a - b;
+    case AstOp::kMul:
+      return a * b;
+    case AstOp::kDiv:
+      return a / b;
+    case AstOp::kFloorDiv:
+      return std::floor(a / b);
+    case AstOp::kMod:
+      return a - std::floor(a / b) * b;
+    case AstOp::kPow:
+      return std::pow(a, b);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -106,9 +119,15 @@ std::optional<double> plain_number(const Module& module, const Ast& ast, ExprId 
   for (ExprId part : left_spine(ast, id)) {
     const Expr& expr = ast.expr(part);
     switch (expr.kind) {
-      case ExprKind::kNumber: value = expr.number; break;
-      case ExprKind::kName: value = named_number(module, expr.text, depth); break;
-      case ExprKind::kParen: value = plain_number(module, ast, expr.left, depth); break;
+      case ExprKind::kNumber:
+        value = expr.number;
+        break;
+      case ExprKind::kName:
+        value = named_number(module, expr.text, depth);
+        break;
+      case ExprKind::kParen:
+        value = plain_number(module, ast, expr.left, depth);
+        break;
       case ExprKind::kUnary: {
         if (expr.op != AstOp::kNeg) return std::nullopt;
         auto inner = plain_number(module, ast, expr.right, depth);
@@ -130,7 +149,8 @@ std::optional<double> plain_number(const Module& module, const Ast& ast, ExprId 
         value = call_number(callee.text, *inner);
         break;
       }
-      default: return std::nullopt;
+      default:
+        return std::nullopt;
     }
   }
   return value;
@@ -141,7 +161,8 @@ std::string ValueReader::source(ExprId id) const {
 }
 
 Diagnostic& ValueReader::report(DiagId id, Span span, std::string message, std::string label) {
-  Diagnostic& added = diagnostics_.add(make_diagnostic(id, span, std::move(message), std::move(label)));
+  Diagnostic& added =
+      diagnostics_.add(make_diagnostic(id, span, std::move(message), std::move(label)));
   if (span.valid() && module_.sources->file(span.file).path.rfind("--set", 0) == 0) {
     added.exit_code = kExitUsage;
   }
@@ -159,7 +180,8 @@ std::optional<double> ValueReader::number(const Key& key, ExprId value) {
   std::optional<double> read;
   if (e.kind == ExprKind::kQuantity) {
     if (key.kind != KeyKind::kSteps || e.unit.text != "steps") {
-      report(DiagId::E0305, e.span, fmt::format("`{}` wants {}, without a unit", key.name, wanted(key)),
+      report(DiagId::E0305, e.span,
+             fmt::format("`{}` wants {}, without a unit", key.name, wanted(key)),
              fmt::format("`{}`", e.unit.text));
       return std::nullopt;
     }
@@ -172,7 +194,8 @@ std::optional<double> ValueReader::number(const Key& key, ExprId value) {
     if (!scalar) return std::nullopt;  // reported
     read = scalar->evaluate(module_.bindings);
     if (!read) {
-      report(DiagId::E0323, e.span, fmt::format("`{}` needs the size of a dim that has none", key.name));
+      report(DiagId::E0323, e.span,
+             fmt::format("`{}` needs the size of a dim that has none", key.name));
       return std::nullopt;
     }
   }
@@ -181,15 +204,25 @@ std::optional<double> ValueReader::number(const Key& key, ExprId value) {
   bool fine = std::isfinite(x);
   switch (key.kind) {
     case KeyKind::kCount:
-    case KeyKind::kSteps: fine = fine && whole && x >= 1; break;
-    case KeyKind::kWhole: fine = fine && whole && x >= 0; break;
-    case KeyKind::kPositive: fine = fine && x > 0; break;
-    case KeyKind::kOpenFraction: fine = fine && x > 0 && x < 1; break;
-    default: break;
+    case KeyKind::kSteps:
+      fine = fine && whole && x >= 1;
+      break;
+    case KeyKind::kWhole:
+      fine = fine && whole && x >= 0;
+      break;
+    case KeyKind::kPositive:
+      fine = fine && x > 0;
+      break;
+    case KeyKind::kOpenFraction:
+      fine = fine && x > 0 && x < 1;
+      break;
+    default:
+      break;
   }
   if (!fine) {
     const std::string shown = e.kind == ExprKind::kNumber ? "" : fmt::format(", not {}", x);
-    report(DiagId::E0304, expr(value).span, fmt::format("`{}` wants {}{}", key.name, wanted(key), shown));
+    report(DiagId::E0304, expr(value).span,
+           fmt::format("`{}` wants {}{}", key.name, wanted(key), shown));
     return std::nullopt;
   }
   return read;
@@ -220,7 +253,9 @@ std::optional<std::string> ValueReader::choice(const Key& key, ExprId value) {
     return std::nullopt;
   }
   if (std::find(key.choices.begin(), key.choices.end(), e.text) != key.choices.end()) return e.text;
-  Diagnostic& d = report(DiagId::E0303, e.span, fmt::format("`{}` cannot be `{}`: it wants {}", key.name, e.text, wanted(key)));
+  Diagnostic& d =
+      report(DiagId::E0303, e.span,
+             fmt::format("`{}` cannot be `{}`: it wants {}", key.name, e.text, wanted(key)));
   if (auto near = suggest(e.text, key.choices)) d.help(fmt::format("did you mean `{}`?", *near));
   return std::nullopt;
 }
@@ -246,7 +281,8 @@ std::optional<std::string> ValueReader::name(const Key& key, ExprId value) {
 std::optional<double> ValueReader::quantity(const Key& key, ExprId value) {
   const Expr& e = expr(strip_parens(ast(), value));
   if (e.kind == ExprKind::kNumber) {
-    report(DiagId::E0305, e.span, fmt::format("`{}` has no unit: it wants {}", key.name, wanted(key)));
+    report(DiagId::E0305, e.span,
+           fmt::format("`{}` has no unit: it wants {}", key.name, wanted(key)));
     return std::nullopt;
   }
   if (e.kind != ExprKind::kQuantity) {
@@ -261,7 +297,9 @@ std::optional<double> ValueReader::quantity(const Key& key, ExprId value) {
   }
   const UnitOfMeasure* unit = find_unit(e.unit.text);
   if (unit == nullptr || unit->measure != measure_of(key.kind)) {
-    report(DiagId::E0305, e.unit.span, fmt::format("`{}` is not a unit for `{}`: it wants {}", e.unit.text, key.name, wanted(key)));
+    report(DiagId::E0305, e.unit.span,
+           fmt::format("`{}` is not a unit for `{}`: it wants {}", e.unit.text, key.name,
+                       wanted(key)));
     return std::nullopt;
   }
   if (!(e.number > 0) || !std::isfinite(e.number)) {

@@ -12,20 +12,21 @@ namespace cad::frontend {
 
 // A number made of numbers, lets, sized dims and arithmetic; before dims are resolved (settings.cc)
 // and after. nullopt when a name is unknown or the form is another.
-std::optional<double> plain_number(const Module& module, const Ast& ast, ExprId expr, int depth = 0);
+std::optional<double> plain_number(const Module& module, const Ast& ast, ExprId expr,
+                                   int depth = 0);
 
 class ValueReader {
  public:
   ValueReader(const Module& module, Diagnostics& diagnostics)
       : module_(module), diagnostics_(diagnostics) {}
 
-  std::optional<double> number(const Key& key, ExprId value);        // kCount .. kOpenFraction
+  std::optional<double> number(const Key& key, ExprId value);  // kCount .. kOpenFraction
   std::optional<int64_t> whole(const Key& key, ExprId value);
   std::optional<bool> on_off(const Key& key, ExprId value);
   std::optional<std::string> choice(const Key& key, ExprId value);
   std::optional<std::string> text(const Key& key, ExprId value);
   std::optional<std::string> name(const Key& key, ExprId value);
-  std::optional<double> quantity(const Key& key, ExprId value);      // in base units
+  std::optional<double> quantity(const Key& key, ExprId value);  // in base units
 
   // E0303: the value of `key` has another form than wanted.
   void wrong_form(const Key& key, ExprId value);

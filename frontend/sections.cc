@@ -16,7 +16,8 @@ void check_expressions(const Module& module, const TrainUse& train, Diagnostics&
   options.check = true;
   Lowering low(module, options, diagnostics);
   for (const DataUse& use : train.data) {
-    for (const DataDeclaration& name : use.names) low.add_data(name.name.text, name.dtype, name.dims);
+    for (const DataDeclaration& name : use.names)
+      low.add_data(name.name.text, name.dtype, name.dims);
   }
   low.expression(train.loss);
   for (const EvalUse& eval : train.evals) {
@@ -30,7 +31,8 @@ void check_schedule(Module& module, const OptimizerUse& use, Diagnostics& diagno
   const Ast& ast = module.main().ast;
   const Expr& e = ast.expr(strip_parens(ast, use.lr));
   if (e.kind != ExprKind::kCall) return;
-  const Definition* found = find_definition(module, std::string(module.sources->text(ast.expr(e.left).span)));
+  const Definition* found =
+      find_definition(module, std::string(module.sources->text(ast.expr(e.left).span)));
   if (found != nullptr) ensure_checked(module, const_cast<Definition&>(*found), diagnostics);
 }
 

@@ -30,7 +30,9 @@ std::vector<std::string> split_dots(const std::string& name) {
   return parts;
 }
 
-Diagnostic usage(DiagId id, std::string message) { return make_error(id, std::move(message), kExitUsage); }
+Diagnostic usage(DiagId id, std::string message) {
+  return make_error(id, std::move(message), kExitUsage);
+}
 
 class SettingsReader {
  public:
@@ -42,7 +44,8 @@ class SettingsReader {
     std::set<std::string> seen;
     for (const Setting& setting : module_.options.settings) {
       if (!seen.insert(setting.name).second) {
-        diagnostics_.add(usage(DiagId::E0302, fmt::format("`--set {}` is given twice", setting.name)));
+        diagnostics_.add(
+            usage(DiagId::E0302, fmt::format("`--set {}` is given twice", setting.name)));
         continue;
       }
       apply(setting);
@@ -60,7 +63,8 @@ class SettingsReader {
       if (module_.options.train.empty() || section.name.text == module_.options.train) chosen_ = id;
     }
     if (module_.options.train.empty() || chosen_.valid()) return;
-    Diagnostic d = usage(DiagId::E0308, fmt::format("there is no train section `{}`", module_.options.train));
+    Diagnostic d =
+        usage(DiagId::E0308, fmt::format("there is no train section `{}`", module_.options.train));
     names.erase(std::remove(names.begin(), names.end(), ""), names.end());
     if (auto near = suggest(module_.options.train, names)) {
       d.help(fmt::format("did you mean `--train {}`?", *near));
@@ -90,7 +94,8 @@ class SettingsReader {
     const SectionTable* table = find_table(ast_.section(at).kind.text);
     if (table == nullptr) return;  // an unknown section: reported with the section
     if (const Key* key = find_key(*table, path.back())) return set_key(setting, at, *key);
-    if (at == chosen_ && module_.dims.count(path.back()) != 0) return set_dim({path.back(), setting.value});
+    if (at == chosen_ && module_.dims.count(path.back()) != 0)
+      return set_dim({path.back(), setting.value});
     std::vector<std::string> names;
     const std::string front = setting.name.substr(0, setting.name.size() - path.back().size());
     for (const Key& key : table->keys) names.push_back(front + key.name);
@@ -102,7 +107,8 @@ class SettingsReader {
   SectionId step_into(const Setting& setting, SectionId at, const std::string& part) {
     std::vector<std::string> names;
     if (!at.valid()) {
-      if (chosen_.valid() && (part == "train" || part == ast_.section(chosen_).name.text)) return chosen_;
+      if (chosen_.valid() && (part == "train" || part == ast_.section(chosen_).name.text))
+        return chosen_;
       if (chosen_.valid()) {
         if (SectionId found = nested(chosen_, part, names); found.valid()) return found;
       }
@@ -124,7 +130,8 @@ class SettingsReader {
       }
       if (table != nullptr) names.insert(names.end(), table->nested.begin(), table->nested.end());
     }
-    Diagnostic d = usage(DiagId::E0310, fmt::format("`--set {}`: there is no section `{}`", setting.name, part));
+    Diagnostic d = usage(DiagId::E0310,
+                         fmt::format("`--set {}`: there is no section `{}`", setting.name, part));
     if (auto near = suggest(part, names)) d.help(fmt::format("did you mean `{}`?", *near));
     diagnostics_.add(d);
     return {};
@@ -160,11 +167,15 @@ class SettingsReader {
   Section& section_of(SectionId id) { return ast_.sections[static_cast<size_t>(id.index)]; }
 
   void unknown(const Setting& setting, const std::vector<std::string>& names) {
-    Diagnostic d = usage(DiagId::E0310, fmt::format("`--set {}`: no dim, `let` or setting has this name", setting.name));
+    Diagnostic d =
+        usage(DiagId::E0310,
+              fmt::format("`--set {}`: no dim, `let` or setting has this name", setting.name));
     if (auto near = suggest(setting.name, names)) {
       d.help(fmt::format("did you mean `{}`?", *near));
     } else {
-      d.note("dims, lets and the keys of the train section can be set; nested ones as in `--set eval.every=10`");
+      d.note(
+          "dims, lets and the keys of the train section can be set; nested ones as in `--set "
+          "eval.every=10`");
     }
     diagnostics_.add(d);
   }
@@ -176,7 +187,8 @@ class SettingsReader {
     if (!chosen_.valid()) return names;
     for (const Key& key : find_table("train")->keys) names.emplace_back(key.name);
     for (const char* kind : {"eval", "save"}) {
-      for (const Key& key : find_table(kind)->keys) names.push_back(fmt::format("{}.{}", kind, key.name));
+      for (const Key& key : find_table(kind)->keys)
+        names.push_back(fmt::format("{}.{}", kind, key.name));
     }
     return names;
   }
@@ -184,7 +196,9 @@ class SettingsReader {
   // ------------------------------------------------------------------ values
 
   void unreadable(const Setting& setting, const std::string& wants) {
-    const std::string got = setting.value.empty() ? "the value is empty" : fmt::format("`{}` is not understood", setting.value);
+    const std::string got = setting.value.empty()
+                                ? "the value is empty"
+                                : fmt::format("`{}` is not understood", setting.value);
     Diagnostic d = usage(DiagId::E0311, fmt::format("`--set {}`: {}", setting.name, got));
     d.note(fmt::format("`{}` wants {}", setting.name, wants));
     diagnostics_.add(d);
@@ -215,14 +229,16 @@ class SettingsReader {
 
   void set_key(const Setting& setting, SectionId section, const Key& key) {
     ExprId value;
-    const bool quoted = !setting.value.empty() && (setting.value[0] == '"' || setting.value[0] == '(');
+    const bool quoted =
+        !setting.value.empty() && (setting.value[0] == '"' || setting.value[0] == '(');
     const bool raw = key.kind == KeyKind::kString ||
                      (key.kind == KeyKind::kInit && setting.value.rfind("load(", 0) != 0);
     if (raw && !quoted && !setting.value.empty()) {
       value = raw_text(setting);
     } else {
       value = parse_value(setting);
-      const bool number_wanted = value.valid() && numeric(key.kind) && ast_.expr(value).kind != ExprKind::kQuantity;
+      const bool number_wanted =
+          value.valid() && numeric(key.kind) && ast_.expr(value).kind != ExprKind::kQuantity;
       if (!value.valid() || (number_wanted && !plain_number(module_, ast_, value))) {
         return unreadable(setting, wanted(key));
       }
@@ -232,15 +248,19 @@ class SettingsReader {
     entry.value = value;
     entry.span = ast_.expr(value).span;
     auto& entries = section_of(section).entries;
-    entries.erase(std::remove_if(entries.begin(), entries.end(),
-                                 [&](const Entry& e) { return !e.section.valid() && e.key.text == key.name; }),
+    entries.erase(std::remove_if(
+                      entries.begin(), entries.end(),
+                      [&](const Entry& e) { return !e.section.valid() && e.key.text == key.name; }),
                   entries.end());
     // steps and epochs exclude each other: the one that is set wins
-    const std::string other = setting.name == "steps" ? "epochs" : setting.name == "epochs" ? "steps" : "";
+    const std::string other = setting.name == "steps"    ? "epochs"
+                              : setting.name == "epochs" ? "steps"
+                                                         : "";
     if (!other.empty()) {
-      entries.erase(std::remove_if(entries.begin(), entries.end(),
-                                   [&](const Entry& e) { return !e.section.valid() && e.key.text == other; }),
-                    entries.end());
+      entries.erase(
+          std::remove_if(entries.begin(), entries.end(),
+                         [&](const Entry& e) { return !e.section.valid() && e.key.text == other; }),
+          entries.end());
     }
     entries.push_back(entry);
   }
@@ -277,7 +297,8 @@ class SettingsReader {
   // ------------------------------------------------------------------ dims that cannot be set
 
   // False, after an error that names what to set, when the dim is an alias or an expression.
-  bool may_set(const std::string& name, const std::string& how, Span span, const std::string& value) {
+  bool may_set(const std::string& name, const std::string& how, Span span,
+               const std::string& value) {
     const DimDecl& dim = module_.dims.at(name);
     if (!dim.value.valid()) return true;
     const Ast& ast = dim.unit->ast;
@@ -287,8 +308,11 @@ class SettingsReader {
     const std::string text(module_.sources->text(expr.span));
     std::vector<std::string> bases;
     collect_bases(ast, inner, bases, 0);
-    Diagnostic d = span.valid() ? make_diagnostic(DiagId::E0312, span, fmt::format("`{}` cannot be set: it is `{}`", name, text))
-                                : usage(DiagId::E0312, fmt::format("`{}`: `{}` cannot be set, it is `{}`", how, name, text));
+    Diagnostic d =
+        span.valid() ? make_diagnostic(DiagId::E0312, span,
+                                       fmt::format("`{}` cannot be set: it is `{}`", name, text))
+                     : usage(DiagId::E0312,
+                             fmt::format("`{}`: `{}` cannot be set, it is `{}`", how, name, text));
     d.label(dim.span, fmt::format("`{}` is declared here", name));
     if (expr.kind == ExprKind::kName && bases.size() == 1 && !span.valid()) {
       d.help(fmt::format("set what it stands for: `--set {}={}`", bases[0], value));
@@ -301,17 +325,20 @@ class SettingsReader {
     return false;
   }
 
-  // The dims and lets of an expression that can be set, those under aliases and expressions included.
+  // The dims and lets of an expression that can be set, those under aliases and expressions
+  // included.
   void collect_bases(const Ast& ast, ExprId id, std::vector<std::string>& bases, int depth) const {
     if (depth > 100) return;
     for (ExprId part : left_spine(ast, id)) {
       const Expr& expr = ast.expr(part);
       if (expr.kind == ExprKind::kParen) collect_bases(ast, expr.left, bases, depth + 1);
-      if (expr.kind == ExprKind::kUnary || expr.kind == ExprKind::kBinary) collect_bases(ast, expr.right, bases, depth + 1);
+      if (expr.kind == ExprKind::kUnary || expr.kind == ExprKind::kBinary)
+        collect_bases(ast, expr.right, bases, depth + 1);
       if (expr.kind != ExprKind::kName) continue;
       auto dim = module_.dims.find(expr.text);
       if (dim == module_.dims.end()) continue;
-      const bool settable = !dim->second.value.valid() || dim->second.unit->ast.expr(dim->second.value).kind == ExprKind::kNumber;
+      const bool settable = !dim->second.value.valid() ||
+                            dim->second.unit->ast.expr(dim->second.value).kind == ExprKind::kNumber;
       if (!settable) {
         collect_bases(dim->second.unit->ast, dim->second.value, bases, depth + 1);
       } else if (std::find(bases.begin(), bases.end(), expr.text) == bases.end()) {
@@ -335,13 +362,19 @@ class SettingsReader {
       auto number = plain_number(module_, ast_, entry.value);
       const Span span = ast_.expr(entry.value).span;
       if (!number) {
-        diagnostics_.add(make_diagnostic(DiagId::E0303, span, fmt::format("the dim `{}` wants a whole number, at least 0", name)));
+        diagnostics_.add(
+            make_diagnostic(DiagId::E0303, span,
+                            fmt::format("the dim `{}` wants a whole number, at least 0", name)));
       } else if (*number != std::floor(*number) || *number < 0 || *number > 9e18) {
-        diagnostics_.add(make_diagnostic(DiagId::E0304, span, fmt::format("the dim `{}` wants a whole number, at least 0", name)));
+        diagnostics_.add(
+            make_diagnostic(DiagId::E0304, span,
+                            fmt::format("the dim `{}` wants a whole number, at least 0", name)));
       } else {
         const std::string text(module_.sources->text(span));
-        const std::string of = section.name.empty() ? "" : fmt::format(" of `train {}`", section.name.text);
-        module_.train_overrides[name] = {text, *number, fmt::format("`{}: {}`{}", name, text, of), span};
+        const std::string of =
+            section.name.empty() ? "" : fmt::format(" of `train {}`", section.name.text);
+        module_.train_overrides[name] = {text, *number, fmt::format("`{}: {}`{}", name, text, of),
+                                         span};
       }
     }
   }
@@ -369,11 +402,14 @@ const Section* chosen_train(const Module& module) {
   const Section* chosen = nullptr;
   for (SectionId id : train_sections(ast)) {
     const Section& section = ast.section(id);
-    if (module.options.train.empty() || section.name.text == module.options.train) chosen = &section;
+    if (module.options.train.empty() || section.name.text == module.options.train)
+      chosen = &section;
   }
   return chosen;
 }
 
-void read_settings(Module& module, Diagnostics& diagnostics) { SettingsReader(module, diagnostics).run(); }
+void read_settings(Module& module, Diagnostics& diagnostics) {
+  SettingsReader(module, diagnostics).run();
+}
 
 }  // namespace cad::frontend

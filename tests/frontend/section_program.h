@@ -1,5 +1,6 @@
-// tests/frontend/section_program.h -- a program given as text, checked, with its diagnostics: what the
-// tests of sections, settings and lower_train start from. Files other than the program are not there.
+// tests/frontend/section_program.h -- a program given as text, checked, with its diagnostics: what
+// the tests of sections, settings and lower_train start from. Files other than the program are not
+// there.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,8 @@ struct Program {
   Diagnostics diagnostics;
   std::shared_ptr<const Module> module;
 
-  explicit Program(const std::string& text, const std::vector<Setting>& settings = {}, const std::string& train = "") {
+  explicit Program(const std::string& text, const std::vector<Setting>& settings = {},
+                   const std::string& train = "") {
     auto file = load_source(sources, "net.cad", text);
     EXPECT_TRUE(file.ok());
     NoFiles files;
@@ -58,9 +60,12 @@ inline std::string with_model(const std::string& train) {
          train;
 }
 
-inline std::string with_train(const std::string& more, const std::string& optimizer = "adamw(lr: rate, decay: 0.1)") {
-  return with_model("train {\n  data: text(\"a.txt\", x: i32[B, T], y: i32[B, T])\n  loss: cross_entropy[V](Net(x), y)\n  optimizer: " +
-                    optimizer + "\n" + more + "\n}\n");
+inline std::string with_train(const std::string& more,
+                              const std::string& optimizer = "adamw(lr: rate, decay: 0.1)") {
+  return with_model(
+      "train {\n  data: text(\"a.txt\", x: i32[B, T], y: i32[B, T])\n  loss: "
+      "cross_entropy[V](Net(x), y)\n  optimizer: " +
+      optimizer + "\n" + more + "\n}\n");
 }
 
 }  // namespace cad::frontend

@@ -1,11 +1,12 @@
-// tests/frontend/section_settings_test.cc -- `--set`, the dims that a train section binds, and what each
-// beats.
+// tests/frontend/section_settings_test.cc -- `--set`, the dims that a train section binds, and what
+// each beats.
 #include "tests/frontend/section_program.h"
 
 namespace cad::frontend {
 namespace {
 
-const std::string kProgram = with_train("  B: 4\n  steps: 10\n  eval { data: text(\"v.txt\"), every: 5 }");
+const std::string kProgram =
+    with_train("  B: 4\n  steps: 10\n  eval { data: text(\"v.txt\"), every: 5 }");
 
 std::string error_of(const std::string& name, const std::string& value) {
   const Program program(kProgram, {{name, value}});
@@ -13,7 +14,8 @@ std::string error_of(const std::string& name, const std::string& value) {
   if (!program.diagnostics.has_errors()) return "";
   const Diagnostic& d = program.diagnostics.all()[0];
   EXPECT_EQ(d.exit_code, kExitUsage);
-  return std::string(diag_name(d.id)) + " " + d.message + (d.helps.empty() ? "" : " | " + d.helps[0].text);
+  return std::string(diag_name(d.id)) + " " + d.message +
+         (d.helps.empty() ? "" : " | " + d.helps[0].text);
 }
 
 TEST(Settings, TrainBindsDimsAndSetBeatsIt) {
@@ -26,7 +28,8 @@ TEST(Settings, TrainBindsDimsAndSetBeatsIt) {
 }
 
 TEST(Settings, KeysOfTheSection) {
-  const Program program(kProgram, {{"steps", "30"}, {"clip", "0.5"}, {"order", "sequential"}, {"seed", "7"}});
+  const Program program(kProgram,
+                        {{"steps", "30"}, {"clip", "0.5"}, {"order", "sequential"}, {"seed", "7"}});
   const ir::TrainSpec spec = program.lowered();
   EXPECT_EQ(spec.steps, 30);
   EXPECT_EQ(spec.clip, 0.5);
@@ -35,7 +38,8 @@ TEST(Settings, KeysOfTheSection) {
 }
 
 TEST(Settings, NestedKeysAndTextsWithoutQuotes) {
-  const Program program(kProgram, {{"eval.every", "2"}, {"eval.batches", "3"}, {"save.to", "runs/b"}});
+  const Program program(kProgram,
+                        {{"eval.every", "2"}, {"eval.batches", "3"}, {"save.to", "runs/b"}});
   const ir::TrainSpec spec = program.lowered();
   EXPECT_EQ(spec.evals.at(0).every, 2);
   EXPECT_EQ(spec.evals.at(0).batches, 3);
@@ -59,9 +63,13 @@ TEST(Settings, LetsCanBeSet) {
 }
 
 TEST(Settings, UnknownNamesGetASuggestion) {
-  EXPECT_EQ(error_of("stepps", "3"), "E0310 `--set stepps`: no dim, `let` or setting has this name | did you mean `steps`?");
-  EXPECT_EQ(error_of("eval.evry", "3"), "E0310 `--set eval.evry`: no dim, `let` or setting has this name | did you mean `eval.every`?");
-  EXPECT_EQ(error_of("evil.every", "3"), "E0310 `--set evil.every`: there is no section `evil` | did you mean `eval`?");
+  EXPECT_EQ(error_of("stepps", "3"),
+            "E0310 `--set stepps`: no dim, `let` or setting has this name | did you mean `steps`?");
+  EXPECT_EQ(error_of("eval.evry", "3"),
+            "E0310 `--set eval.evry`: no dim, `let` or setting has this name | did you mean "
+            "`eval.every`?");
+  EXPECT_EQ(error_of("evil.every", "3"),
+            "E0310 `--set evil.every`: there is no section `evil` | did you mean `eval`?");
 }
 
 TEST(Settings, ValuesThatCannotBeRead) {
@@ -73,8 +81,10 @@ TEST(Settings, ValuesThatCannotBeRead) {
 }
 
 TEST(Settings, AliasesAndExpressionsNameWhatToSet) {
-  EXPECT_EQ(error_of("S", "16"), "E0312 `--set S`: `S` cannot be set, it is `T` | set what it stands for: `--set T=16`");
-  EXPECT_EQ(error_of("K", "2"), "E0312 `--set K`: `K` cannot be set, it is `D / H` | set `D` or `H` instead");
+  EXPECT_EQ(error_of("S", "16"),
+            "E0312 `--set S`: `S` cannot be set, it is `T` | set what it stands for: `--set T=16`");
+  EXPECT_EQ(error_of("K", "2"),
+            "E0312 `--set K`: `K` cannot be set, it is `D / H` | set `D` or `H` instead");
 }
 
 TEST(Settings, TwiceIsAnError) {
@@ -89,14 +99,17 @@ TEST(Settings, SizesAreCheckedAgain) {
   const Diagnostic& d = program.diagnostics.all()[0];
   EXPECT_NE(d.message.find("16 / 10"), std::string::npos) << d.message;
   bool from = false;
-  for (const std::string& note : d.notes) from = from || note.find("--set H=10") != std::string::npos;
+  for (const std::string& note : d.notes)
+    from = from || note.find("--set H=10") != std::string::npos;
   EXPECT_TRUE(from);
 }
 
 TEST(Settings, TrainSectionByName) {
   const std::string two = with_model(
-      "train a { data: synthetic(x: i32[B, T], y: i32[B, T]), loss: cross_entropy[V](Net(x), y), optimizer: sgd(0.1), B: 2, steps: 1 }\n"
-      "train b { data: synthetic(x: i32[B, T], y: i32[B, T]), loss: cross_entropy[V](Net(x), y), optimizer: sgd(0.1), B: 3, steps: 1 }\n");
+      "train a { data: synthetic(x: i32[B, T], y: i32[B, T]), loss: cross_entropy[V](Net(x), y), "
+      "optimizer: sgd(0.1), B: 2, steps: 1 }\n"
+      "train b { data: synthetic(x: i32[B, T], y: i32[B, T]), loss: cross_entropy[V](Net(x), y), "
+      "optimizer: sgd(0.1), B: 3, steps: 1 }\n");
   EXPECT_EQ(Program(two).lowered().bindings.at("B"), 3);
   EXPECT_EQ(Program(two, {}, "a").lowered().bindings.at("B"), 2);
   const Program none(two, {}, "aa");

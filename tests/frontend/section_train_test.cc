@@ -16,7 +16,8 @@ std::string only_error(const std::string& text) {
   EXPECT_EQ(program.diagnostics.errors(), 1U) << program.errors();
   if (!program.diagnostics.has_errors()) return "";
   const Diagnostic& d = program.diagnostics.all()[0];
-  return std::string(diag_name(d.id)) + " " + d.message + (d.helps.empty() ? "" : " | " + d.helps[0].text);
+  return std::string(diag_name(d.id)) + " " + d.message +
+         (d.helps.empty() ? "" : " | " + d.helps[0].text);
 }
 
 std::vector<std::string> output_names(const ir::Graph& g) {
@@ -26,7 +27,9 @@ std::vector<std::string> output_names(const ir::Graph& g) {
 }
 
 // Runs a small graph; inputs by path.
-std::map<std::string, ir::Tensor> run(const ir::Graph& g, const std::map<std::string, ir::Tensor>& by_path, const ir::Bindings& bindings) {
+std::map<std::string, ir::Tensor> run(const ir::Graph& g,
+                                      const std::map<std::string, ir::Tensor>& by_path,
+                                      const ir::Bindings& bindings) {
   std::vector<ir::Tensor> inputs;
   for (const ir::Input& input : g.inputs) inputs.push_back(by_path.at(input.path));
   ir::EvalContext context;
@@ -37,33 +40,50 @@ std::map<std::string, ir::Tensor> run(const ir::Graph& g, const std::map<std::st
   return named;
 }
 
-ir::Tensor number(double x, ir::DType dtype = ir::DType::kF32) { return {dtype, {}, {x}}; }
+ir::Tensor number(double x, ir::DType dtype = ir::DType::kF32) {
+  return {dtype, {}, {x}};
+}
 ir::Tensor vector(std::vector<double> x) {
   const auto n = static_cast<int64_t>(x.size());
   return {ir::DType::kF32, {n}, std::move(x)};
 }
 
 TEST(TrainSection, UnknownKeysAndWrongValues) {
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  cilp: 1.0")), "E0301 `train` has no key `cilp` | did you mean `clip`?");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  keep: 3")), "E0301 `train` has no key `keep` | `keep` is a key of `save`");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  clip: 0")), "E0304 `clip` wants a number above 0");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  clip: inf")), "E0304 `clip` wants a number above 0, not inf");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1.5")), "E0304 `steps` wants a whole number, at least 1");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  ema: 1")), "E0304 `ema` wants a number above 0 and below 1");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  precision: fp16")), "E0303 `precision` cannot be `fp16`: it wants one of `f32`, `bf16`, `f16` | did you mean `f16`?");
-  EXPECT_EQ(only_error(with_train("  B: 2")), "E0306 `train` lacks `steps` or `epochs` | add a line such as `steps: 500`");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  cilp: 1.0")),
+            "E0301 `train` has no key `cilp` | did you mean `clip`?");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  keep: 3")),
+            "E0301 `train` has no key `keep` | `keep` is a key of `save`");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  clip: 0")),
+            "E0304 `clip` wants a number above 0");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  clip: inf")),
+            "E0304 `clip` wants a number above 0, not inf");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1.5")),
+            "E0304 `steps` wants a whole number, at least 1");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  ema: 1")),
+            "E0304 `ema` wants a number above 0 and below 1");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1\n  precision: fp16")),
+            "E0303 `precision` cannot be `fp16`: it wants one of `f32`, `bf16`, `f16` | did you "
+            "mean `f16`?");
+  EXPECT_EQ(only_error(with_train("  B: 2")),
+            "E0306 `train` lacks `steps` or `epochs` | add a line such as `steps: 500`");
 }
 
 TEST(TrainSection, LossMustBeOneNumber) {
-  const std::string text = with_model("train { data: synthetic(x: i32[B, T], y: i32[B, T]), loss: nll[V](Net(x), y), optimizer: sgd(0.1), B: 2, steps: 1 }\n");
-  EXPECT_EQ(only_error(text), "E0322 a loss is one number, not [B, T] | take a mean over all dims: `mean(..)`");
+  const std::string text = with_model(
+      "train { data: synthetic(x: i32[B, T], y: i32[B, T]), loss: nll[V](Net(x), y), optimizer: "
+      "sgd(0.1), B: 2, steps: 1 }\n");
+  EXPECT_EQ(only_error(text),
+            "E0322 a loss is one number, not [B, T] | take a mean over all dims: `mean(..)`");
 }
 
 TEST(TrainSection, SpecHoldsTheNumbers) {
-  const ir::TrainSpec spec = Program(with_train("  B: 4\n  accumulate: 2\n  clip: 1.0\n  steps: 300\n  seed: 1337\n  dropout: off\n"
-                                                "  init: (\"a.safetensors\", load(\"b.safetensors\", under: \"h\"))\n"
-                                                "  save { to: \"runs/a\", every: 100, keep: 2, frozen: off }"))
-                                 .lowered();
+  const ir::TrainSpec spec =
+      Program(
+          with_train(
+              "  B: 4\n  accumulate: 2\n  clip: 1.0\n  steps: 300\n  seed: 1337\n  dropout: off\n"
+              "  init: (\"a.safetensors\", load(\"b.safetensors\", under: \"h\"))\n"
+              "  save { to: \"runs/a\", every: 100, keep: 2, frozen: off }"))
+          .lowered();
   EXPECT_EQ(spec.accumulate, 2);
   EXPECT_EQ(spec.clip, 1.0);
   EXPECT_EQ(spec.steps, 300);
@@ -86,7 +106,8 @@ TEST(TrainSection, ForwardGraphAndIds) {
     if (input.kind == ir::InputKind::kParam) paths.push_back(input.path);
   }
   std::sort(paths.begin(), paths.end());
-  EXPECT_EQ(paths, (std::vector<std::string>{"h.{}.layer_norm.b", "h.{}.layer_norm.g", "h.{}.linear.W", "h.{}.linear.b", "wte"}));
+  EXPECT_EQ(paths, (std::vector<std::string>{"h.{}.layer_norm.b", "h.{}.layer_norm.g",
+                                             "h.{}.linear.W", "h.{}.linear.b", "wte"}));
   ASSERT_EQ(spec.data.size(), 1U);
   for (const ir::DataName& name : spec.data[0].names) {
     ASSERT_EQ(name.id_limits.size(), 1U) << name.name;
@@ -95,11 +116,20 @@ TEST(TrainSection, ForwardGraphAndIds) {
 }
 
 TEST(TrainSection, EntriesAndParametersMustMatch) {
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "(adamw(lr: 1e-3, of: \"h.*\"), adamw(lr: 1e-3, of: \"wtf\"))")).substr(0, 5), "E0316");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "(adamw(lr: 1e-3, of: \"h.1.*\"), frozen(of: \"h.*\"))")), "E0317 no optimizer entry takes `wte` | end the list with an entry without `of`, or with `frozen()`");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "frozen()")), "E0318 no parameter to train");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "adamw(lr: 1e-3, beta: 1)")), "E0315 `adamw` takes no `beta` | did you mean `betas`?");
-  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "adamw(lr: cosinus(1e-3))")), "E0313 there is no schedule `cosinus` | did you mean `cosine`?");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1",
+                                  "(adamw(lr: 1e-3, of: \"h.*\"), adamw(lr: 1e-3, of: \"wtf\"))"))
+                .substr(0, 5),
+            "E0316");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1",
+                                  "(adamw(lr: 1e-3, of: \"h.1.*\"), frozen(of: \"h.*\"))")),
+            "E0317 no optimizer entry takes `wte` | end the list with an entry without `of`, or "
+            "with `frozen()`");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "frozen()")),
+            "E0318 no parameter to train");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "adamw(lr: 1e-3, beta: 1)")),
+            "E0315 `adamw` takes no `beta` | did you mean `betas`?");
+  EXPECT_EQ(only_error(with_train("  B: 2\n  steps: 1", "adamw(lr: cosinus(1e-3))")),
+            "E0313 there is no schedule `cosinus` | did you mean `cosine`?");
 }
 
 TEST(TrainSection, Patterns) {
@@ -113,7 +143,9 @@ TEST(TrainSection, Patterns) {
 // ------------------------------------------------------------------ optimizers and schedules
 
 TEST(Optimizer, AdamWFollowsItsFormula) {
-  const ir::TrainSpec spec = Program(with_train("  B: 2\n  steps: 1", "adamw(lr: 1e-2, betas: (0.9, 0.95), decay: 0.1)")).lowered();
+  const ir::TrainSpec spec =
+      Program(with_train("  B: 2\n  steps: 1", "adamw(lr: 1e-2, betas: (0.9, 0.95), decay: 0.1)"))
+          .lowered();
   const ir::OptimizerEntry& entry = spec.optimizers.at(0);
   EXPECT_EQ(output_names(entry.decayed), (std::vector<std::string>{"p", "state:m", "state:v"}));
   std::vector<double> p = {1.0, -2.0}, m = {0, 0}, v = {0, 0};
@@ -127,7 +159,14 @@ TEST(Optimizer, AdamWFollowsItsFormula) {
       const double d = std::sqrt(v[i]) / std::sqrt(1 - std::pow(0.95, step)) + 1e-8;
       p[i] -= 1e-2 / (1 - std::pow(0.9, step)) * m[i] / d;
     }
-    auto out = run(entry.decayed, {{"p", vector(have_p)}, {"g", vector(g)}, {"lr", number(1e-2)}, {"step", number(step, ir::DType::kI32)}, {"m", vector(have_m)}, {"v", vector(have_v)}}, {{"n", 2}});
+    auto out = run(entry.decayed,
+                   {{"p", vector(have_p)},
+                    {"g", vector(g)},
+                    {"lr", number(1e-2)},
+                    {"step", number(step, ir::DType::kI32)},
+                    {"m", vector(have_m)},
+                    {"v", vector(have_v)}},
+                   {{"n", 2}});
     have_p = out.at("p").data;
     have_m = out.at("state:m").data;
     have_v = out.at("state:v").data;
@@ -139,28 +178,53 @@ TEST(Optimizer, SgdKeepsAStateOnlyWithMomentum) {
   const ir::TrainSpec plain = Program(with_train("  B: 2\n  steps: 1", "sgd(0.1)")).lowered();
   EXPECT_EQ(output_names(plain.optimizers.at(0).decayed), std::vector<std::string>{"p"});
   EXPECT_TRUE(plain.optimizers.at(0).elementwise);
-  const ir::TrainSpec nesterov = Program(with_train("  B: 2\n  steps: 1", "sgd(lr: 0.1, momentum: 0.9, nesterov: true, decay: 0.5)")).lowered();
+  const ir::TrainSpec nesterov =
+      Program(with_train("  B: 2\n  steps: 1",
+                         "sgd(lr: 0.1, momentum: 0.9, nesterov: true, decay: 0.5)"))
+          .lowered();
   const ir::OptimizerEntry& entry = nesterov.optimizers.at(0);
   ASSERT_EQ(output_names(entry.decayed), (std::vector<std::string>{"p", "state:m"}));
-  auto out = run(entry.decayed, {{"p", vector({2})}, {"g", vector({1})}, {"lr", number(0.1)}, {"step", number(2, ir::DType::kI32)}, {"m", vector({3})}}, {{"n", 1}});
+  auto out = run(entry.decayed,
+                 {{"p", vector({2})},
+                  {"g", vector({1})},
+                  {"lr", number(0.1)},
+                  {"step", number(2, ir::DType::kI32)},
+                  {"m", vector({3})}},
+                 {{"n", 1}});
   const double g = 1 + 0.5 * 2, m = 0.9 * 3 + g;
   EXPECT_NEAR(out.at("state:m").data[0], m, 1e-12);
   EXPECT_NEAR(out.at("p").data[0], 2 - 0.1 * (g + 0.9 * m), 1e-12);
-  out = run(entry.plain, {{"p", vector({2})}, {"g", vector({1})}, {"lr", number(0.1)}, {"step", number(2, ir::DType::kI32)}, {"m", vector({3})}}, {{"n", 1}});
+  out = run(entry.plain,
+            {{"p", vector({2})},
+             {"g", vector({1})},
+             {"lr", number(0.1)},
+             {"step", number(2, ir::DType::kI32)},
+             {"m", vector({3})}},
+            {{"n", 1}});
   EXPECT_NEAR(out.at("state:m").data[0], 0.9 * 3 + 1, 1e-12);
 }
 
 TEST(Optimizer, OneOfYourOwn) {
-  const std::string text = "layer half(p: [..], g: [..], lr: f32[], step: i32[], by: f32 = 2.0) -> [..] { return p - lr * g / by }\n" +
-                           with_train("  B: 2\n  steps: 1", "half(lr: 1.0, by: 4.0)");
+  const std::string text =
+      "layer half(p: [..], g: [..], lr: f32[], step: i32[], by: f32 = 2.0) -> [..] { return p - lr "
+      "* g / by }\n" +
+      with_train("  B: 2\n  steps: 1", "half(lr: 1.0, by: 4.0)");
   const ir::TrainSpec spec = Program(text).lowered();
-  auto out = run(spec.optimizers.at(0).decayed, {{"p", vector({1})}, {"g", vector({2})}, {"lr", number(1)}, {"step", number(1, ir::DType::kI32)}}, {{"n", 1}});
+  auto out = run(spec.optimizers.at(0).decayed,
+                 {{"p", vector({1})},
+                  {"g", vector({2})},
+                  {"lr", number(1)},
+                  {"step", number(1, ir::DType::kI32)}},
+                 {{"n", 1}});
   EXPECT_NEAR(out.at("p").data[0], 0.5, 1e-12);
 }
 
 double rate(const std::string& lr, double t, double steps) {
-  const ir::TrainSpec spec = Program(with_train("  B: 2\n  steps: 100", "sgd(lr: " + lr + ")")).lowered();
-  return run(spec.optimizers.at(0).schedule, {{"t", number(t)}, {"steps", number(steps)}}, {}).at("lr").data[0];
+  const ir::TrainSpec spec =
+      Program(with_train("  B: 2\n  steps: 100", "sgd(lr: " + lr + ")")).lowered();
+  return run(spec.optimizers.at(0).schedule, {{"t", number(t)}, {"steps", number(steps)}}, {})
+      .at("lr")
+      .data[0];
 }
 
 TEST(Schedule, Formulas) {
@@ -169,7 +233,8 @@ TEST(Schedule, Formulas) {
   EXPECT_NEAR(rate("constant(0.5)", 7, 100), 0.5, 1e-12);
   EXPECT_NEAR(rate("cosine(1.0, warmup: 10, to: 0.1)", 4, 100), 0.4, 1e-12);
   EXPECT_NEAR(rate("cosine(1.0, warmup: 10, to: 0.1)", 10, 100), 1.0, 1e-12);
-  EXPECT_NEAR(rate("cosine(1.0, warmup: 10, to: 0.1)", 40, 100), 0.1 + 0.9 * (1 + std::cos(pi * 30 / 90)) / 2, 1e-12);
+  EXPECT_NEAR(rate("cosine(1.0, warmup: 10, to: 0.1)", 40, 100),
+              0.1 + 0.9 * (1 + std::cos(pi * 30 / 90)) / 2, 1e-12);
   EXPECT_NEAR(rate("cosine(1.0, warmup: 10, to: 0.1)", 100, 100), 0.1, 1e-12);
   EXPECT_NEAR(rate("cosine(1.0)", 1, 100), (1 + std::cos(pi / 100)) / 2, 1e-12);
   EXPECT_NEAR(rate("linear(1.0, warmup: 10)", 55, 100), 0.5, 1e-12);
@@ -185,8 +250,10 @@ TEST(Evaluation, ExactMeansBecomePairs) {
   const std::string text =
       "dim B, D = 2\n"
       "model Net(x: [B, D]) -> [B] {\n  param w : [D] = ones\n  return x @[D] w\n}\n"
-      "train {\n  data: synthetic(x: f32[B, D], y: f32[B])\n  loss: mse(Net(x), y)\n  optimizer: sgd(0.1)\n  B: 3\n  steps: 1\n"
-      "  eval { data: synthetic(), metrics: (twice: 2 * mean(Net(x)) + 1, top: max(Net(x)), both: mean(y) + max(y), w: mean(x, weight: abs(x))) }\n}\n";
+      "train {\n  data: synthetic(x: f32[B, D], y: f32[B])\n  loss: mse(Net(x), y)\n  optimizer: "
+      "sgd(0.1)\n  B: 3\n  steps: 1\n"
+      "  eval { data: synthetic(), metrics: (twice: 2 * mean(Net(x)) + 1, top: max(Net(x)), both: "
+      "mean(y) + max(y), w: mean(x, weight: abs(x))) }\n}\n";
   const ir::TrainSpec spec = Program(text).lowered();
   const ir::Graph& g = spec.evals.at(0).graph;
   EXPECT_EQ(spec.evals[0].metrics, (std::vector<std::string>{"loss", "twice", "top", "both", "w"}));
@@ -209,9 +276,10 @@ TEST(Evaluation, ExactMeansBecomePairs) {
     ASSERT_EQ(g.outputs[i + 1].name, "count:" + name.substr(4));
     value[name.substr(4)] += results[i].data[0] / results[i + 1].data[0];
   }
-  EXPECT_NEAR(value.at("loss"), (0.0 + 4.0) / 2, 1e-12);   // rows 3 - 3 and 7 - 5; the third is masked
+  EXPECT_NEAR(value.at("loss"), (0.0 + 4.0) / 2,
+              1e-12);  // rows 3 - 3 and 7 - 5; the third is masked
   EXPECT_NEAR(value.at("twice"), 2 * 5.0 + 1, 1e-12);
-  EXPECT_NEAR(value.at("top"), 200, 1e-12);                // no mean: sees the whole batch
+  EXPECT_NEAR(value.at("top"), 200, 1e-12);  // no mean: sees the whole batch
   EXPECT_NEAR(value.at("both"), 4.0 + 9.0, 1e-12);
   EXPECT_NEAR(value.at("w"), 30.0 / 10.0, 1e-12);
 }
