@@ -12,14 +12,17 @@ namespace {
 
 class Activity {
  public:
-  Activity(const Graph& g, const std::vector<ValueId>& sources) : g_(g), flags_(g.values.size(), 0) {
+  Activity(const Graph& g, const std::vector<ValueId>& sources)
+      : g_(g), flags_(g.values.size(), 0) {
     for (ValueId value : sources) set(value, true);
     region(RegionId{0});
   }
   std::vector<char> take() { return std::move(flags_); }
 
  private:
-  [[nodiscard]] bool get(ValueId value) const { return flags_[static_cast<size_t>(value.index)] != 0; }
+  [[nodiscard]] bool get(ValueId value) const {
+    return flags_[static_cast<size_t>(value.index)] != 0;
+  }
   bool set(ValueId value, bool on) {  // true when it is new
     if (!on || get(value) || !is_float(g_.type(value).dtype)) return false;
     flags_[static_cast<size_t>(value.index)] = 1;
@@ -45,7 +48,8 @@ class Activity {
     for (bool grew = true; grew;) {
       region(node.loop.body);
       grew = false;
-      for (size_t i = 0; i < carries; ++i) grew = set(body.args[i + 1], get(body.results[i])) || grew;
+      for (size_t i = 0; i < carries; ++i)
+        grew = set(body.args[i + 1], get(body.results[i])) || grew;
     }
     for (size_t i = 0; i < node.results.size(); ++i) {
       set(node.results[i], get(body.results[i]) || (i < carries && get(node.operands[i])));
@@ -77,8 +81,9 @@ ValueId Differentiator::cotangent(ValueId value) const {
 void Differentiator::accumulate(Builder& b, ValueId value, ValueId cotangent) {
   if (!cotangent.valid() || !active(value)) return;
   cotangent = b.cast(cotangent, g_.type(value).dtype);
-  CAD_CHECK(g_.type(cotangent).rank() == g_.type(value).rank(), "gradient of `{}` is {}, the value {}",
-            g_.value(value).name, g_.str(g_.type(cotangent)), g_.str(g_.type(value)));
+  CAD_CHECK(g_.type(cotangent).rank() == g_.type(value).rank(),
+            "gradient of `{}` is {}, the value {}", g_.value(value).name,
+            g_.str(g_.type(cotangent)), g_.str(g_.type(value)));
   const auto index = static_cast<size_t>(value.index);
   if (index >= cotangents_.size()) cotangents_.resize(g_.values.size());
   const ValueId sum = cotangents_[index];
@@ -109,8 +114,9 @@ void Differentiator::sweep(RegionId region, size_t forward_nodes) {
     const GradRule rule = op_info(op).grad;
     if (rule == nullptr) continue;
     const std::vector<ValueId> out = rule(b, id, grads);
-    CAD_CHECK(out.size() == operands.size(), "gradient rule of `{}` gives {} cotangents for {} operands",
-              op_name(op), out.size(), operands.size());
+    CAD_CHECK(out.size() == operands.size(),
+              "gradient rule of `{}` gives {} cotangents for {} operands", op_name(op), out.size(),
+              operands.size());
     for (size_t k = 0; k < out.size(); ++k) accumulate(b, operands[k], out[k]);
   }
 }

@@ -46,6 +46,7 @@ class Differentiator {
 // Values of the body (args included) to collect, so that all of `needed` can be had in the backward
 // body. Scanned operands, invariants and the number are read again for free.
 std::unordered_set<ValueId> plan_saves(const Graph& g, const Loop& loop,
-                                       const std::vector<ValueId>& needed, const SavePolicy& policy);
+                                       const std::vector<ValueId>& needed,
+                                       const SavePolicy& policy);
 
 }  // namespace cad::ir

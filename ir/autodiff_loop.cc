@@ -20,21 +20,21 @@ namespace cad::ir {
 
 struct Differentiator::LoopWork {
   NodeId node;
-  Loop loop;                        // as it was
+  Loop loop;  // as it was
   size_t forward_nodes = 0;
-  std::vector<ValueId> args;        // of the forward body
+  std::vector<ValueId> args;  // of the forward body
   // Parallel lists: which carry / collected result / scanned / invariant, its cotangent on the way
   // in (a stand-in inside the joint body) and on the way out.
   struct Part {
-    size_t index;                   // within its group
+    size_t index;  // within its group
     ValueId stand_in, result;
   };
   std::vector<Part> carries, collected, scanned, invariants;
-  std::vector<NodeId> backward;     // live nodes, in order
+  std::vector<NodeId> backward;  // live nodes, in order
   std::unordered_set<ValueId> saved;
   // The backward body.
   RegionId body;
-  std::unordered_map<ValueId, ValueId> map;   // joint value -> value in `body`
+  std::unordered_map<ValueId, ValueId> map;  // joint value -> value in `body`
   std::vector<ValueId> saved_order, saved_args;
   std::vector<size_t> scanned_read, invariants_read;
   std::vector<ValueId> scanned_args, invariant_args, collected_args;
@@ -180,7 +180,8 @@ ValueId Differentiator::emit(LoopWork& work, ValueId value) {
       if (work.map.count(operand) == 0) stack.push_back(operand);
     }
     if (stack.size() > depth) {
-      std::reverse(stack.begin() + static_cast<ptrdiff_t>(depth), stack.end());  // the first operand first
+      std::reverse(stack.begin() + static_cast<ptrdiff_t>(depth),
+                   stack.end());  // the first operand first
       continue;
     }
     const std::vector<ValueId> copies =
@@ -198,8 +199,8 @@ void Differentiator::read_again(LoopWork& work, ValueId arg) {
   const auto carries = static_cast<size_t>(work.loop.carries);
   const auto scanned = static_cast<size_t>(work.loop.scanned);
   const auto index = static_cast<size_t>(g_.value(arg).result);
-  CAD_CHECK(index > carries, "backward body of `{}` reads carry {} that was not saved", g_.dim(work.loop.dim).name,
-            index - 1);
+  CAD_CHECK(index > carries, "backward body of `{}` reads carry {} that was not saved",
+            g_.dim(work.loop.dim).name, index - 1);
   const ValueId again = g_.add_value(work.body, type, name);
   const bool is_scanned = index - 1 < carries + scanned;
   (is_scanned ? work.scanned_read : work.invariants_read).push_back(index - 1);
@@ -221,7 +222,8 @@ void Differentiator::split_body(LoopWork& work) {
   for (const LoopWork::Part& part : work.carries) args.push_back(arg_for(part.stand_in));
   for (const LoopWork::Part& part : work.invariants) args.push_back(arg_for(part.stand_in));
   for (ValueId value : work.saved_order) work.saved_args.push_back(arg_for(value));
-  for (const LoopWork::Part& part : work.collected) work.collected_args.push_back(arg_for(part.stand_in));
+  for (const LoopWork::Part& part : work.collected)
+    work.collected_args.push_back(arg_for(part.stand_in));
   for (NodeId id : work.backward) {
     for (const ValueId operand : std::vector<ValueId>(g_.node(id).operands)) emit(work, operand);
     Node& node = g_.node(id);
@@ -237,7 +239,8 @@ void Differentiator::split_body(LoopWork& work) {
   for (const auto* list : {&work.carries, &work.invariants, &work.scanned}) {
     for (const LoopWork::Part& part : *list) results.push_back(emit(work, part.result));
   }
-  for (const auto* list : {&work.saved_args, &work.scanned_args, &work.collected_args, &work.invariant_args}) {
+  for (const auto* list :
+       {&work.saved_args, &work.scanned_args, &work.collected_args, &work.invariant_args}) {
     args.insert(args.end(), list->begin(), list->end());
   }
   for (size_t i = 0; i < args.size(); ++i) g_.value(args[i]).result = static_cast<int32_t>(i);
@@ -273,7 +276,8 @@ void Differentiator::append_backward(Builder& outer, LoopWork& work) {
   for (const LoopWork::Part& part : work.carries) {
     const ValueId result = forward.results[part.index];
     const Type type = g_.type(result);
-    operands.push_back(cotangent(result).valid() ? conform(outer, cotangent(result), type) : outer.zeros(type));
+    operands.push_back(cotangent(result).valid() ? conform(outer, cotangent(result), type)
+                                                 : outer.zeros(type));
   }
   for (const LoopWork::Part& part : work.invariants) {
     operands.push_back(outer.zeros(Type(g_.type(part.stand_in))));
@@ -290,7 +294,8 @@ void Differentiator::append_backward(Builder& outer, LoopWork& work) {
   loop.body = work.body;
   loop.dim = work.loop.dim;
   loop.carries = static_cast<int>(work.carries.size() + work.invariants.size());
-  loop.scanned = static_cast<int>(stacked.size() + work.scanned_read.size() + work.collected.size());
+  loop.scanned =
+      static_cast<int>(stacked.size() + work.scanned_read.size() + work.collected.size());
   loop.invariants = static_cast<int>(work.invariants_read.size());
   loop.collected = static_cast<int>(work.scanned.size());
   loop.reverse = !work.loop.reverse;

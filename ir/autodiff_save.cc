@@ -46,7 +46,8 @@ class FlowNetwork {
       stack.pop_back();
       for (int e : edges_of_[static_cast<size_t>(node)]) {
         const int from = edges_[static_cast<size_t>(e)].to;
-        if (edges_[static_cast<size_t>(e ^ 1)].left <= 0 || seen[static_cast<size_t>(from)] != 0) continue;
+        if (edges_[static_cast<size_t>(e ^ 1)].left <= 0 || seen[static_cast<size_t>(from)] != 0)
+          continue;
         seen[static_cast<size_t>(from)] = 1;
         stack.push_back(from);
       }
@@ -87,7 +88,9 @@ class FlowNetwork {
       const std::vector<int>& out = edges_of_[static_cast<size_t>(node)];
       while (next < out.size()) {
         const Edge& edge = edges_[static_cast<size_t>(out[next])];
-        if (edge.left > 0 && level_[static_cast<size_t>(edge.to)] == level_[static_cast<size_t>(node)] + 1) break;
+        if (edge.left > 0 &&
+            level_[static_cast<size_t>(edge.to)] == level_[static_cast<size_t>(node)] + 1)
+          break;
         ++next;
       }
       if (next < out.size()) {
@@ -117,10 +120,24 @@ class FlowNetwork {
 
 bool never_recomputed(const Node& node) {
   switch (node.op) {
-    case Op::kContract: case Op::kRepeat: case Op::kAttention: case Op::kAttentionGrad:
-    case Op::kSum: case Op::kMean: case Op::kReduceMax: case Op::kReduceMin: case Op::kArgmax:
-    case Op::kLogSumExp: case Op::kSoftmax: case Op::kCumSum: case Op::kStepTotal:
-    case Op::kGather: case Op::kScatterAdd: case Op::kTopK: case Op::kSlots: case Op::kUnwindow:
+    case Op::kContract:
+    case Op::kRepeat:
+    case Op::kAttention:
+    case Op::kAttentionGrad:
+    case Op::kSum:
+    case Op::kMean:
+    case Op::kReduceMax:
+    case Op::kReduceMin:
+    case Op::kArgmax:
+    case Op::kLogSumExp:
+    case Op::kSoftmax:
+    case Op::kCumSum:
+    case Op::kStepTotal:
+    case Op::kGather:
+    case Op::kScatterAdd:
+    case Op::kTopK:
+    case Op::kSlots:
+    case Op::kUnwindow:
       return true;
     default:
       return false;
@@ -130,7 +147,11 @@ bool never_recomputed(const Node& node) {
 class SavePlanner {
  public:
   SavePlanner(const Graph& g, const Loop& loop, const SavePolicy& policy)
-      : g_(g), loop_(loop), policy_(policy), source_(network_.add_node()), sink_(network_.add_node()) {}
+      : g_(g),
+        loop_(loop),
+        policy_(policy),
+        source_(network_.add_node()),
+        sink_(network_.add_node()) {}
 
   std::unordered_set<ValueId> run(const std::vector<ValueId>& needed) {
     for (ValueId value : needed) {
@@ -145,7 +166,8 @@ class SavePlanner {
     const std::vector<char> side = network_.sink_side(sink_);
     std::unordered_set<ValueId> saved;
     for (const auto& [value, in] : node_of_) {
-      if (side[static_cast<size_t>(in)] == 0 && side[static_cast<size_t>(in) + 1] != 0) saved.insert(value);
+      if (side[static_cast<size_t>(in)] == 0 && side[static_cast<size_t>(in) + 1] != 0)
+        saved.insert(value);
     }
     return saved;
   }
@@ -172,7 +194,10 @@ class SavePlanner {
     const int in = node_of_.at(value);
     const auto choice = policy_.choose ? policy_.choose(g_, value) : SavePolicy::Choice::kAuto;
     const bool recompute = choice == SavePolicy::Choice::kRecompute && !is_carry(value);
-    network_.add_edge(in, in + 1, recompute ? kInfinite : choice == SavePolicy::Choice::kSave ? 1 : bytes(value));
+    network_.add_edge(in, in + 1,
+                      recompute                             ? kInfinite
+                      : choice == SavePolicy::Choice::kSave ? 1
+                                                            : bytes(value));
     const NodeId def = g_.value(value).def;
     const bool fixed = !def.valid() || choice == SavePolicy::Choice::kSave ||
                        (!recompute && never_recomputed(g_.node(def)));
@@ -214,7 +239,8 @@ class SavePlanner {
 }  // namespace
 
 std::unordered_set<ValueId> plan_saves(const Graph& g, const Loop& loop,
-                                       const std::vector<ValueId>& needed, const SavePolicy& policy) {
+                                       const std::vector<ValueId>& needed,
+                                       const SavePolicy& policy) {
   return SavePlanner(g, loop, policy).run(needed);
 }
 

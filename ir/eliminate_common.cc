@@ -1,5 +1,5 @@
-// ir/eliminate_common.cc -- equal nodes of a region become one (value numbering by hash). Random ops
-// are functions of their site, step and operands, so they take part. Loops do not.
+// ir/eliminate_common.cc -- equal nodes of a region become one (value numbering by hash). Random
+// ops are functions of their site, step and operands, so they take part. Loops do not.
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
@@ -11,7 +11,9 @@ namespace cad::ir {
 
 namespace {
 
-void mix(size_t& hash, size_t value) { hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2); }
+void mix(size_t& hash, size_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
+}
 
 void mix(size_t& hash, const std::vector<DimId>& dims) {
   for (DimId dim : dims) mix(hash, static_cast<size_t>(dim.index) + 2);

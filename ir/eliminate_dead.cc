@@ -35,7 +35,9 @@ class DeadCode {
   }
 
  private:
-  [[nodiscard]] bool live(ValueId value) const { return live_[static_cast<size_t>(value.index)] != 0; }
+  [[nodiscard]] bool live(ValueId value) const {
+    return live_[static_cast<size_t>(value.index)] != 0;
+  }
   void mark(ValueId value) {
     if (live(value)) return;
     live_[static_cast<size_t>(value.index)] = 1;

@@ -1,8 +1,8 @@
-// ir/exact_means.cc -- `mean` becomes a sum over a count. The loss of a step is the mean over all of
-// its micro-batches and devices: each contributes sums, divided by counts of the whole step
+// ir/exact_means.cc -- `mean` becomes a sum over a count. The loss of a step is the mean over all
+// of its micro-batches and devices: each contributes sums, divided by counts of the whole step
 // (`step_total`), so that the contributions and their gradients simply add up. Exact is a mean over
-// the batch dim that reaches the loss through sums and constant factors; everything else counts once
-// a micro-batch and is averaged over them, by division by step_total(1).
+// the batch dim that reaches the loss through sums and constant factors; everything else counts
+// once a micro-batch and is averaged over them, by division by step_total(1).
 //
 // A weighted mean is 0 where its weights sum to 0, with gradient 0 (no label in the batch).
 #include <unordered_map>
@@ -68,30 +68,39 @@ class ExactMeans {
   // up its own. None: the node is where a contribution starts.
   [[nodiscard]] std::vector<size_t> linear_operands(const Node& node) const {
     switch (node.op) {
-      case Op::kAdd: case Op::kSub:
+      case Op::kAdd:
+      case Op::kSub:
         return {0, 1};
       case Op::kMul:
         if (constant_of(g_, node.operands[1]) != nullptr) return {0};
-        return constant_of(g_, node.operands[0]) != nullptr ? std::vector<size_t>{1} : std::vector<size_t>{};
+        return constant_of(g_, node.operands[0]) != nullptr ? std::vector<size_t>{1}
+                                                            : std::vector<size_t>{};
       case Op::kDiv:
-        return constant_of(g_, node.operands[1]) != nullptr ? std::vector<size_t>{0} : std::vector<size_t>{};
-      case Op::kNeg: case Op::kRename: case Op::kReshape: case Op::kTranspose: case Op::kBroadcast:
+        return constant_of(g_, node.operands[1]) != nullptr ? std::vector<size_t>{0}
+                                                            : std::vector<size_t>{};
+      case Op::kNeg:
+      case Op::kRename:
+      case Op::kReshape:
+      case Op::kTranspose:
+      case Op::kBroadcast:
         return {0};
       case Op::kCast:
-        return is_float(g_.type(node.operands[0]).dtype) ? std::vector<size_t>{0} : std::vector<size_t>{};
+        return is_float(g_.type(node.operands[0]).dtype) ? std::vector<size_t>{0}
+                                                         : std::vector<size_t>{};
       case Op::kSum:
         return over_batch(node.attrs.dims) ? std::vector<size_t>{} : std::vector<size_t>{0};
       case Op::kMean: {
         const bool plain = node.operands.size() == 1 && is_float(g_.type(node.operands[0]).dtype);
-        return plain && !over_batch(node.attrs.dims) ? std::vector<size_t>{0} : std::vector<size_t>{};
+        return plain && !over_batch(node.attrs.dims) ? std::vector<size_t>{0}
+                                                     : std::vector<size_t>{};
       }
       default:
         return {};
     }
   }
 
-  // `loss` with micro-batches adding up to its value over the step. In node order, not by recursion:
-  // sums may be thousands of terms long.
+  // `loss` with micro-batches adding up to its value over the step. In node order, not by
+  // recursion: sums may be thousands of terms long.
   ValueId contribution(Builder& b, ValueId loss) {
     std::unordered_set<ValueId> wanted = {loss};
     std::vector<ValueId> pending = {loss};
@@ -122,9 +131,11 @@ class ExactMeans {
     const std::vector<size_t> linear = linear_operands(node);
     if (linear.empty()) {
       if (node.op == Op::kSum) return value;  // over the batch
-      return node.op == Op::kMean && over_batch(node.attrs.dims) ? batch_mean(b, node) : averaged(b, value);
+      return node.op == Op::kMean && over_batch(node.attrs.dims) ? batch_mean(b, node)
+                                                                 : averaged(b, value);
     }
-    for (size_t operand : linear) node.operands[operand] = contributions_.at(node.operands[operand]);
+    for (size_t operand : linear)
+      node.operands[operand] = contributions_.at(node.operands[operand]);
     return node.op == Op::kMean ? own_mean(b, node) : b.make(node.op, node.operands, node.attrs);
   }
 

@@ -22,7 +22,9 @@ namespace cad::ir {
 
 namespace {
 
-bool holds(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
+bool holds(const std::vector<DimId>& dims, DimId dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
 
 class AttentionRaiser {
  public:
@@ -80,8 +82,10 @@ class AttentionRaiser {
     const auto k = renamed_dims(m.k, m.before, false);
     const auto v = renamed_dims(m.v, m.after, true);
     if (!q || !k || !v) return std::nullopt;
-    if (g_.type(m.q).dtype != g_.type(m.v).dtype || g_.type(m.k).dtype != g_.type(m.v).dtype) return std::nullopt;
-    if (!holds(*k, m.key) || holds(*q, m.key) || !holds(*v, m.key) || !holds(*q, m.contracted)) return std::nullopt;
+    if (g_.type(m.q).dtype != g_.type(m.v).dtype || g_.type(m.k).dtype != g_.type(m.v).dtype)
+      return std::nullopt;
+    if (!holds(*k, m.key) || holds(*q, m.key) || !holds(*v, m.key) || !holds(*q, m.contracted))
+      return std::nullopt;
     std::vector<DimId> batch, queries;
     for (DimId dim : *q) {
       if (dim != m.contracted) (holds(*k, dim) ? batch : queries).push_back(dim);
@@ -110,8 +114,9 @@ class AttentionRaiser {
   }
 
   // Dims after `count` renames, innermost (last) first; nullopt when a dim would stand twice.
-  std::optional<std::vector<DimId>> renamed_dims(ValueId value, const std::vector<RenameItems>& renames, bool inverse,
-                                                 size_t count = SIZE_MAX) const {
+  std::optional<std::vector<DimId>> renamed_dims(ValueId value,
+                                                 const std::vector<RenameItems>& renames,
+                                                 bool inverse, size_t count = SIZE_MAX) const {
     std::vector<DimId> dims = g_.type(value).dims;
     count = std::min(count, renames.size());
     for (size_t i = 0; i < count; ++i) {
@@ -124,7 +129,8 @@ class AttentionRaiser {
     return dims;
   }
 
-  ValueId renamed(Builder& b, ValueId value, const std::vector<RenameItems>& renames, size_t count, bool inverse) {
+  ValueId renamed(Builder& b, ValueId value, const std::vector<RenameItems>& renames, size_t count,
+                  bool inverse) {
     for (size_t i = 0; i < count; ++i) {
       value = rename_once(b, value, renames[inverse ? i : count - 1 - i], inverse);
     }

@@ -54,11 +54,14 @@ const Node* AttentionMatcher::only_use(ValueId value) const {
 }
 
 // Casts between floats, new orders of the same dims, renames.
-bool AttentionMatcher::passes_through(const Node& node, ValueId& next, std::vector<RenameItems>& renames) const {
+bool AttentionMatcher::passes_through(const Node& node, ValueId& next,
+                                      std::vector<RenameItems>& renames) const {
   if (node.operands.empty()) return false;
   const ValueId x = node.operands[0];
   const bool cast = node.op == Op::kCast && is_float(g_.type(x).dtype);
-  const bool order = node.op == Op::kTranspose || (node.op == Op::kBroadcast && g_.type(x).rank() == g_.type(node.results[0]).rank());
+  const bool order =
+      node.op == Op::kTranspose ||
+      (node.op == Op::kBroadcast && g_.type(x).rank() == g_.type(node.results[0]).rank());
   if (!cast && !order && node.op != Op::kRename) return false;
   if (node.op == Op::kRename) {
     RenameItems items;
@@ -122,7 +125,8 @@ bool AttentionMatcher::query_and_key(const Node& inner) {
   pull_scale(m_.q);
   pull_scale(m_.k);
   m_.contracted = inner.attrs.dims[0];
-  for (size_t i = m_.before.size(); i-- > 0;) m_.contracted = renamed_dim(m_.contracted, m_.before[i], false);
+  for (size_t i = m_.before.size(); i-- > 0;)
+    m_.contracted = renamed_dim(m_.contracted, m_.before[i], false);
   return true;
 }
 
@@ -163,7 +167,8 @@ bool AttentionMatcher::masked(const Node& node, ValueId& next) {
     if (where == nullptr || g_.type(node.operands[1 - i]).rank() != rank) continue;
     const bool hides = is_minus_infinity(g_, where->operands[1]);
     const size_t kept = hides ? 2 : 1;
-    if (!is_zero(g_, where->operands[kept]) || !is_minus_infinity(g_, where->operands[3 - kept])) continue;
+    if (!is_zero(g_, where->operands[kept]) || !is_minus_infinity(g_, where->operands[3 - kept]))
+      continue;
     next = node.operands[1 - i];
     return positive_scale() && condition(where->operands[0], hides);
   }

@@ -1,5 +1,5 @@
-// ir/raise_attention_match.h -- what raise_attention.cc looks for: the pieces of one attention, read
-// off the graph without changing it. Names of dims are those that hold at the softmax.
+// ir/raise_attention_match.h -- what raise_attention.cc looks for: the pieces of one attention,
+// read off the graph without changing it. Names of dims are those that hold at the softmax.
 #pragma once
 
 #include <optional>
@@ -18,14 +18,14 @@ struct AttentionMatch {
   ValueId q, k, v;
   DimId key, contracted;
   Scalar scale = Scalar(1.0);
-  DimId causal_query;              // valid when causal: key position <= its position
+  DimId causal_query;  // valid when causal: key position <= its position
   struct Mask {
     ValueId value;
-    bool hides;                    // true positions are hidden, not shown
-    size_t renames;                // how many of `before`, from the first, lie above it
+    bool hides;      // true positions are hidden, not shown
+    size_t renames;  // how many of `before`, from the first, lie above it
   };
   std::vector<Mask> masks;
-  Scalar p = Scalar(0.0);          // dropout
+  Scalar p = Scalar(0.0);  // dropout
   std::string site;
   std::vector<ValueId> loop_numbers;
   std::vector<DimId> probs;
@@ -40,7 +40,7 @@ class AttentionMatcher {
   std::optional<AttentionMatch> match(const Node& outer, size_t side);
 
  private:
-  const Node* only_use(ValueId value) const;   // its node, when nothing else reads it
+  const Node* only_use(ValueId value) const;  // its node, when nothing else reads it
   bool passes_through(const Node& node, ValueId& next, std::vector<RenameItems>& renames) const;
   bool probabilities(ValueId value, DimId key);
   bool scores(ValueId value);
@@ -50,7 +50,7 @@ class AttentionMatcher {
   bool condition(ValueId value, bool hides);
   bool causal(const Node& node, bool hides);
   DimId position_dim(ValueId value) const;
-  DimId above(DimId dim) const;                // as named at the softmax
+  DimId above(DimId dim) const;  // as named at the softmax
   void pull_scale(ValueId& operand);
   [[nodiscard]] bool positive_scale() const;
 

@@ -199,7 +199,9 @@ class Compactor {
 
 }  // namespace
 
-Graph compact(const Graph& g) { return Compactor(g).run(); }
+Graph compact(const Graph& g) {
+  return Compactor(g).run();
+}
 
 const Node* defined_by(const Graph& g, ValueId value, Op op) {
   const NodeId def = g.value(value).def;
@@ -208,7 +210,8 @@ const Node* defined_by(const Graph& g, ValueId value, Op op) {
 }
 
 const Scalar* constant_of(const Graph& g, ValueId value) {
-  while (const Node* broadcast = defined_by(g, value, Op::kBroadcast)) value = broadcast->operands[0];
+  while (const Node* broadcast = defined_by(g, value, Op::kBroadcast))
+    value = broadcast->operands[0];
   const Node* node = defined_by(g, value, Op::kConst);
   return node != nullptr ? &node->attrs.scalar : nullptr;
 }

@@ -36,8 +36,8 @@ std::vector<int32_t> count_uses(const Graph& g);
 std::vector<ValueId> clone_node(Graph& g, NodeId node, RegionId into,
                                 const std::function<ValueId(ValueId)>& map);
 
-// A repeat with results of the right types at the end of `region`. The loop's counts are set and its
-// body is complete (args and results); the body's owner is set here.
+// A repeat with results of the right types at the end of `region`. The loop's counts are set and
+// its body is complete (args and results); the body's owner is set here.
 NodeId append_repeat(Graph& g, RegionId region, const Loop& loop, std::vector<ValueId> operands);
 
 // Drops nodes, values and regions that region 0 does not reach; renumbers in textual order.

@@ -1,6 +1,6 @@
 // ir/scan_inputs.cc -- `x[T = t]` in the body of `repeat T as t`, with x from outside, makes x an
-// invariant read by `select` at the loop's number. Its gradient would be a sum of T tensors that are
-// zero but for one slice: O(T^2). As a scanned operand its gradient is a collected value.
+// invariant read by `select` at the loop's number. Its gradient would be a sum of T tensors that
+// are zero but for one slice: O(T^2). As a scanned operand its gradient is a collected value.
 //
 //   repeat t invariants(x: [B, T, D]) { select(x, number) dim=T }
 //   ->  xs = rename(transpose(x) dims=[T, B, D]) T -> t;   repeat t scanned(xs) { .. }
@@ -24,7 +24,8 @@ class ScanInputs {
       if (g_.node(id).op == Op::kRepeat) loop(b, id);
       return false;
     });
-    rewriter_.run([](Builder&, NodeId) { return false; });  // bodies that were rebuilt before their loop
+    rewriter_.run(
+        [](Builder&, NodeId) { return false; });  // bodies that were rebuilt before their loop
   }
 
  private:
@@ -95,7 +96,10 @@ class ScanInputs {
     for (NodeId select : selects) rewriter_.replace(g_.node(select).results[0], arg);
     std::vector<NodeId>& nodes = g_.region(loop.body).nodes;
     nodes.erase(std::remove_if(nodes.begin(), nodes.end(),
-                               [&](NodeId n) { return std::find(selects.begin(), selects.end(), n) != selects.end(); }),
+                               [&](NodeId n) {
+                                 return std::find(selects.begin(), selects.end(), n) !=
+                                        selects.end();
+                               }),
                 nodes.end());
   }
 
@@ -117,7 +121,8 @@ class ScanInputs {
     }
     node.operands = std::move(operands);
     body.args = std::move(args);
-    for (size_t i = 0; i < body.args.size(); ++i) g_.value(body.args[i]).result = static_cast<int32_t>(i);
+    for (size_t i = 0; i < body.args.size(); ++i)
+      g_.value(body.args[i]).result = static_cast<int32_t>(i);
     node.loop.scanned += static_cast<int>(moved.size());
     node.loop.invariants -= static_cast<int>(moved.size());
   }

@@ -1,7 +1,7 @@
 // ir/simplify.cc -- local identities, one walk in order, so chains collapse as they are met. Only
 // what is exact in floating point: x*1, x+0 (up to the sign of zero), casts that undo a widening,
-// renames and broadcasts of each other. Constants of rank 0 in f32 or i32 are folded into one scalar
-// expression, which is evaluated in double when dims are bound.
+// renames and broadcasts of each other. Constants of rank 0 in f32 or i32 are folded into one
+// scalar expression, which is evaluated in double when dims are bound.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -22,9 +22,24 @@ bool is_number(const Scalar* scalar, double wanted) {
 // The Scalar function of an op, or nullptr.
 const char* scalar_function(Op op) {
   switch (op) {
-    case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kDiv: case Op::kPow: case Op::kNeg:
-    case Op::kFloorDiv: case Op::kMod: case Op::kMin: case Op::kMax: case Op::kExp: case Op::kLog:
-    case Op::kSqrt: case Op::kRsqrt: case Op::kAbs: case Op::kSin: case Op::kCos: case Op::kTanh:
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kPow:
+    case Op::kNeg:
+    case Op::kFloorDiv:
+    case Op::kMod:
+    case Op::kMin:
+    case Op::kMax:
+    case Op::kExp:
+    case Op::kLog:
+    case Op::kSqrt:
+    case Op::kRsqrt:
+    case Op::kAbs:
+    case Op::kSin:
+    case Op::kCos:
+    case Op::kTanh:
       return op_name(op);
     default:
       return nullptr;
@@ -32,18 +47,26 @@ const char* scalar_function(Op op) {
 }
 
 bool whole_function(Op op) {
-  return op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kNeg || op == Op::kMin || op == Op::kMax;
+  return op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kNeg || op == Op::kMin ||
+         op == Op::kMax;
 }
 
 std::optional<bool> compare(Op op, double a, double b) {
   switch (op) {
-    case Op::kEq: return a == b;
-    case Op::kNe: return a != b;
-    case Op::kLt: return a < b;
-    case Op::kLe: return a <= b;
-    case Op::kGt: return a > b;
-    case Op::kGe: return a >= b;
-    default: return std::nullopt;
+    case Op::kEq:
+      return a == b;
+    case Op::kNe:
+      return a != b;
+    case Op::kLt:
+      return a < b;
+    case Op::kLe:
+      return a <= b;
+    case Op::kGt:
+      return a > b;
+    case Op::kGe:
+      return a >= b;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -74,25 +97,45 @@ class Simplifier {
   ValueId simpler(Builder& b, const Node& node) {
     if (const ValueId folded = fold(b, node); folded.valid()) return folded;
     switch (node.op) {
-      case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kDiv: return arithmetic(b, node);
-      case Op::kNeg: return undo(node, Op::kNeg);
-      case Op::kNot: return undo(node, Op::kNot);
-      case Op::kAnd: case Op::kOr: return logic(b, node);
-      case Op::kWhere: return where(b, node);
-      case Op::kCast: return cast(b, node);
-      case Op::kBroadcast: return broadcast(b, node);
-      case Op::kTranspose: return transpose(b, node);
-      case Op::kRename: return rename(b, node);
-      case Op::kReshape: return node.attrs.groups.empty() ? node.operands[0] : ValueId{};
-      case Op::kSum: case Op::kReduceMax: case Op::kReduceMin:
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kMul:
+      case Op::kDiv:
+        return arithmetic(b, node);
+      case Op::kNeg:
+        return undo(node, Op::kNeg);
+      case Op::kNot:
+        return undo(node, Op::kNot);
+      case Op::kAnd:
+      case Op::kOr:
+        return logic(b, node);
+      case Op::kWhere:
+        return where(b, node);
+      case Op::kCast:
+        return cast(b, node);
+      case Op::kBroadcast:
+        return broadcast(b, node);
+      case Op::kTranspose:
+        return transpose(b, node);
+      case Op::kRename:
+        return rename(b, node);
+      case Op::kReshape:
+        return node.attrs.groups.empty() ? node.operands[0] : ValueId{};
+      case Op::kSum:
+      case Op::kReduceMax:
+      case Op::kReduceMin:
         return node.attrs.dims.empty() && same_type(node) ? node.operands[0] : ValueId{};
-      case Op::kFlip: return undo_same(node);
-      default: return {};
+      case Op::kFlip:
+        return undo_same(node);
+      default:
+        return {};
     }
   }
 
   [[nodiscard]] const Type& type(ValueId value) const { return g_.type(value); }
-  [[nodiscard]] bool same_type(const Node& node) const { return type(node.operands[0]) == type(node.results[0]); }
+  [[nodiscard]] bool same_type(const Node& node) const {
+    return type(node.operands[0]) == type(node.results[0]);
+  }
   const Scalar* constant(ValueId value) const { return constant_of(g_, value); }
 
   ValueId fold(Builder& b, const Node& node) {
@@ -117,7 +160,8 @@ class Simplifier {
       return exact && !narrow ? b.constant(args[0], to) : ValueId{};
     }
     const char* function = scalar_function(node.op);
-    if (function == nullptr || (result.dtype != DType::kF32 && result.dtype != DType::kI32)) return {};
+    if (function == nullptr || (result.dtype != DType::kF32 && result.dtype != DType::kI32))
+      return {};
     if (result.dtype == DType::kI32 && !whole_function(node.op)) return {};
     if (node.op == Op::kDiv && operand_type != DType::kF32) return {};
     return b.constant(Scalar::call(function, std::move(args)), result.dtype);
@@ -157,7 +201,8 @@ class Simplifier {
     for (size_t i = 0; i < 2; ++i) {
       const ValueId other = node.operands[1 - i];
       if (is_number(constant(node.operands[i]), neutral)) return as_result(b, node, other);
-      if (is_number(constant(node.operands[i]), 1.0 - neutral)) return as_result(b, node, node.operands[i]);
+      if (is_number(constant(node.operands[i]), 1.0 - neutral))
+        return as_result(b, node, node.operands[i]);
     }
     return node.operands[0] == node.operands[1] ? as_result(b, node, node.operands[0]) : ValueId{};
   }
@@ -183,7 +228,8 @@ class Simplifier {
     if (same_type(node)) return node.operands[0];
     for (Op op : {Op::kBroadcast, Op::kTranspose}) {
       const Node* inner = defined_by(g_, node.operands[0], op);
-      if (inner != nullptr) return b.broadcast(inner->operands[0], std::vector<DimId>(node.attrs.dims));
+      if (inner != nullptr)
+        return b.broadcast(inner->operands[0], std::vector<DimId>(node.attrs.dims));
     }
     return {};
   }
@@ -211,8 +257,9 @@ class Simplifier {
       attrs.dim = to[0];
       return b.make(Op::kIota, {}, attrs);
     }
-    const bool identity_items = std::any_of(node.attrs.groups.begin(), node.attrs.groups.end(),
-                                            [](const DimGroup& item) { return item.from == item.to; });
+    const bool identity_items =
+        std::any_of(node.attrs.groups.begin(), node.attrs.groups.end(),
+                    [](const DimGroup& item) { return item.from == item.to; });
     if ((inner == nullptr && !identity_items) || from.size() != to.size()) return {};
     Attrs attrs;
     for (size_t i = 0; i < from.size(); ++i) {

@@ -17,8 +17,8 @@ inline constexpr std::array<const char*, 4> kInputKinds = {"param", "state", "da
 inline constexpr std::array<const char*, 4> kInitKinds = {"zeros", "constant", "normal", "uniform"};
 inline constexpr std::array<const char*, 3> kDecays = {"by_rank", "always", "never"};
 
-std::string text_quote(const std::string& text);    // with \" \\ \n escaped
-std::string text_word(const std::string& name);     // bare when it can be, else quoted
-std::string text_scalar(const Scalar& scalar);      // 0.02, inf, "1 / sqrt(K)"
+std::string text_quote(const std::string& text);  // with \" \\ \n escaped
+std::string text_word(const std::string& name);   // bare when it can be, else quoted
+std::string text_scalar(const Scalar& scalar);    // 0.02, inf, "1 / sqrt(K)"
 
 }  // namespace cad::ir

@@ -11,7 +11,6 @@ namespace cad::ir {
 
 namespace {
 
-
 // Words, "strings", %values and single characters; `->` is one token.
 class Lexer {
  public:
@@ -41,7 +40,8 @@ class Lexer {
       value();
     } else if (word_char(c) || (c == '-' && at_ + 1 < text_.size() && word_char(text_[at_ + 1]))) {
       kind_ = Kind::kWord;
-      while (at_ < text_.size() && (word_char(text_[at_]) || sign_in_word())) token_ += text_[at_++];
+      while (at_ < text_.size() && (word_char(text_[at_]) || sign_in_word()))
+        token_ += text_[at_++];
     } else {
       kind_ = Kind::kPunct;
       token_ += text_[at_++];
@@ -57,7 +57,8 @@ class Lexer {
     const char c = text_[at_];
     if (c != '-' && c != '+') return false;
     if (token_.empty()) return c == '-';
-    return token_.back() == 'e' && (std::isdigit(static_cast<unsigned char>(token_[0])) != 0 || token_[0] == '-');
+    return token_.back() == 'e' &&
+           (std::isdigit(static_cast<unsigned char>(token_[0])) != 0 || token_[0] == '-');
   }
   void skip_space() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
@@ -123,7 +124,8 @@ class Parser {
     if (ok() && !accept(text)) fail(fmt::format("expected `{}`, found `{}`", text, lex_.token()));
   }
   std::string take(Kind kind, const char* what) {
-    if (ok() && lex_.kind() != kind) fail(fmt::format("expected {}, found `{}`", what, lex_.token()));
+    if (ok() && lex_.kind() != kind)
+      fail(fmt::format("expected {}, found `{}`", what, lex_.token()));
     if (!ok()) return "";
     std::string text = lex_.token();
     lex_.advance();
@@ -223,7 +225,8 @@ class Parser {
     const Type t = type();
     if (!ok()) return {};
     const size_t dot = text.rfind('.');
-    const ValueId value = g_.add_value(region, t, dot == std::string::npos ? "" : text.substr(0, dot));
+    const ValueId value =
+        g_.add_value(region, t, dot == std::string::npos ? "" : text.substr(0, dot));
     if (!values_.emplace(text, value).second) fail(fmt::format("`%{}` is defined twice", text));
     return value;
   }
@@ -268,7 +271,8 @@ class Parser {
 
   void input() {
     const int64_t index = integer();
-    if (ok() && index != static_cast<int64_t>(g_.inputs.size())) fail("inputs are numbered in order");
+    if (ok() && index != static_cast<int64_t>(g_.inputs.size()))
+      fail("inputs are numbered in order");
     Input in;
     in.kind = static_cast<InputKind>(choice(kInputKinds, "an input kind"));
     in.path = quoted("a path");
@@ -315,8 +319,8 @@ class Parser {
       return true;
     }
     static const std::array<const char*, 15> kKeys = {
-        "dims", "groups", "dim", "to", "window", "start", "scalar", "stride",
-        "pad",  "dilation", "dtype", "input", "site", "p", "probs"};
+        "dims", "groups",   "dim",   "to",    "window", "start", "scalar", "stride",
+        "pad",  "dilation", "dtype", "input", "site",   "p",     "probs"};
     const bool known = std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() || key == "scope";
     if (!known) return false;
     lex_.advance();
@@ -406,7 +410,8 @@ class Parser {
     expect("{");
     expect("args");
     const std::vector<ValueId> args = defines(inside);
-    for (size_t i = 0; i < args.size() && ok(); ++i) g_.value(args[i]).result = static_cast<int32_t>(i);
+    for (size_t i = 0; i < args.size() && ok(); ++i)
+      g_.value(args[i]).result = static_cast<int32_t>(i);
     g_.region(inside).args = args;
     nodes(inside);
     expect("yield");
@@ -430,6 +435,8 @@ class Parser {
 
 }  // namespace
 
-Result<Graph> parse_graph(const std::string& text) { return Parser(text).run(); }
+Result<Graph> parse_graph(const std::string& text) {
+  return Parser(text).run();
+}
 
 }  // namespace cad::ir

@@ -26,7 +26,8 @@ class Printer {
     out_ = "graph\n";
     if (g_.batch_dim.valid()) line(fmt::format("batch {}", dim(g_.batch_dim)));
     for (const Dim& d : g_.dims) {
-      line(fmt::format("dim {} = {}{}", text_word(d.name), text_quote(d.size.str()), d.pack ? " pack" : ""));
+      line(fmt::format("dim {} = {}{}", text_word(d.name), text_quote(d.size.str()),
+                       d.pack ? " pack" : ""));
     }
     for (size_t i = 0; i < g_.inputs.size(); ++i) input(i);
     line("begin");
@@ -83,8 +84,8 @@ class Printer {
 
   void input(size_t index) {
     const Input& in = g_.inputs[index];
-    std::string text = fmt::format("input {} {} {}", index, kInputKinds[static_cast<size_t>(in.kind)],
-                                   text_quote(in.path));
+    std::string text = fmt::format("input {} {} {}", index,
+                                   kInputKinds[static_cast<size_t>(in.kind)], text_quote(in.path));
     if (in.loop_dims != 0) text += fmt::format(" loop_dims={}", in.loop_dims);
     if (in.init.kind != Init::Kind::kZeros || !(in.init.scale == Scalar())) {
       text += fmt::format(" init={}({})", kInitKinds[static_cast<size_t>(in.init.kind)],
@@ -97,9 +98,7 @@ class Printer {
     line(text);
   }
 
-  std::string group(const DimGroup& item) const {
-    return dims(item.from) + " -> " + dims(item.to);
-  }
+  std::string group(const DimGroup& item) const { return dims(item.from) + " -> " + dims(item.to); }
 
   std::string attrs(Op op, const Attrs& a) const {
     const Attrs plain;
@@ -146,11 +145,11 @@ class Printer {
     const Loop& loop = n.loop;
     const auto carries = static_cast<size_t>(loop.carries);
     const auto scanned = static_cast<size_t>(loop.scanned);
-    const std::string operands = fmt::format(
-        "repeat {} carries({}) scanned({}) invariants({}) collects={}{}{} {{", dim(loop.dim),
-        uses(n.operands, 0, carries), uses(n.operands, carries, scanned),
-        uses(n.operands, carries + scanned, n.operands.size()), loop.collected,
-        loop.reverse ? " backwards" : "", tail);
+    const std::string operands =
+        fmt::format("repeat {} carries({}) scanned({}) invariants({}) collects={}{}{} {{",
+                    dim(loop.dim), uses(n.operands, 0, carries), uses(n.operands, carries, scanned),
+                    uses(n.operands, carries + scanned, n.operands.size()), loop.collected,
+                    loop.reverse ? " backwards" : "", tail);
     text += defines(n.results);
     line(text + (n.results.empty() ? "" : " = ") + operands);
     if (loop.body.valid()) region(loop.body, depth + 1);
@@ -199,6 +198,8 @@ std::string text_scalar(const Scalar& scalar) {
   return text_quote(scalar.str());
 }
 
-std::string print(const Graph& g) { return Printer(g).run(); }
+std::string print(const Graph& g) {
+  return Printer(g).run();
+}
 
 }  // namespace cad::ir

@@ -1,4 +1,5 @@
-// ir/verify.cc -- every structural rule of a graph, numbered; the runner checks them after each pass.
+// ir/verify.cc -- every structural rule of a graph, numbered; the runner checks them after each
+// pass.
 //   V1 ids are in range          V2 a value is defined once, by the node or region that lists it
 //   V3 operands come before use and stand in the same region (bodies are isolated)
 //   V4 types are those the op's shape rule gives (also its constraints), dims unique within a type
@@ -20,7 +21,10 @@ constexpr size_t kMaxFaults = 20;
 class Verifier {
  public:
   explicit Verifier(const Graph& g)
-      : g_(g), seen_(g.values.size(), 0), node_seen_(g.nodes.size(), 0), region_seen_(g.regions.size(), 0) {}
+      : g_(g),
+        seen_(g.values.size(), 0),
+        node_seen_(g.nodes.size(), 0),
+        region_seen_(g.regions.size(), 0) {}
 
   std::vector<std::string> run() {
     if (g_.regions.empty()) return {"V1: no top-level region"};
@@ -34,7 +38,8 @@ class Verifier {
  private:
   template <class... Args>
   void fault(fmt::format_string<Args...> text, Args&&... args) {
-    if (faults_.size() < kMaxFaults) faults_.push_back(where_ + fmt::format(text, std::forward<Args>(args)...));
+    if (faults_.size() < kMaxFaults)
+      faults_.push_back(where_ + fmt::format(text, std::forward<Args>(args)...));
   }
   template <class Arena, class Tag>
   static bool in(const Arena& arena, Id<Tag> id) {
@@ -57,7 +62,8 @@ class Verifier {
         return false;
       }
       for (size_t j = 0; j < i; ++j) {
-        if (type.dims[i] == type.dims[j]) fault("V4: a type holds `{}` twice", g_.dim(type.dims[i]).name);
+        if (type.dims[i] == type.dims[j])
+          fault("V4: a type holds `{}` twice", g_.dim(type.dims[i]).name);
       }
     }
     return true;
@@ -70,7 +76,8 @@ class Verifier {
     if (v.def != def || v.region != region || v.result != static_cast<int32_t>(index)) {
       fault("V2: value {} does not name its definition", value.index);
     }
-    if (seen_[static_cast<size_t>(value.index)] != 0) fault("V2: value {} is defined twice", value.index);
+    if (seen_[static_cast<size_t>(value.index)] != 0)
+      fault("V2: value {} is defined twice", value.index);
     seen_[static_cast<size_t>(value.index)] = region.index + 1;
     check_type(v.type);
   }
@@ -82,7 +89,8 @@ class Verifier {
     }
     const int32_t seen = seen_[static_cast<size_t>(value.index)];
     if (seen == 0) {
-      fault("V3: {} {} (`{}`) is read before its definition", what, value.index, g_.value(value).name);
+      fault("V3: {} {} (`{}`) is read before its definition", what, value.index,
+            g_.value(value).name);
     } else if (seen != region.index + 1) {
       fault("V3: {} {} (`{}`) belongs to another region", what, value.index, g_.value(value).name);
     }
@@ -91,7 +99,8 @@ class Verifier {
 
   void check_region(RegionId id, NodeId owner) {
     const Region& region = g_.region(id);
-    if (region_seen_[static_cast<size_t>(id.index)]++ != 0) return fault("V2: a region has two owners");
+    if (region_seen_[static_cast<size_t>(id.index)]++ != 0)
+      return fault("V2: a region has two owners");
     if (region.owner != owner) fault("V2: region {} does not name its owner", id.index);
     if (id.index == 0 && !region.args.empty()) fault("V5: the top level has arguments");
     for (size_t i = 0; i < region.args.size(); ++i) define(region.args[i], NodeId{}, i, id);
@@ -101,7 +110,8 @@ class Verifier {
 
   void check_node(NodeId id, RegionId region) {
     if (!in(g_.nodes, id)) return fault("V1: node id {} out of range", id.index);
-    if (node_seen_[static_cast<size_t>(id.index)]++ != 0) return fault("V2: node {} is listed twice", id.index);
+    if (node_seen_[static_cast<size_t>(id.index)]++ != 0)
+      return fault("V2: node {} is listed twice", id.index);
     const Node& node = g_.node(id);
     const std::string outer = where_;
     where_ = fmt::format("{}node {} `{}`{}: ", outer, id.index, op_name(node.op),
@@ -175,9 +185,12 @@ class Verifier {
     if (loop.carries < 0 || loop.scanned < 0 || loop.invariants < 0 || loop.collected < 0 ||
         node.operands.size() != operands || body.args.size() != operands + 1 ||
         node.results.size() != results || body.results.size() != results) {
-      return fault("V5: {} operands, {} args, {} results, {} body results do not fit {} carries, {} scanned, "
-                   "{} invariants, {} collected", node.operands.size(), body.args.size(), node.results.size(),
-                   body.results.size(), loop.carries, loop.scanned, loop.invariants, loop.collected);
+      return fault(
+          "V5: {} operands, {} args, {} results, {} body results do not fit {} carries, {} "
+          "scanned, "
+          "{} invariants, {} collected",
+          node.operands.size(), body.args.size(), node.results.size(), body.results.size(),
+          loop.carries, loop.scanned, loop.invariants, loop.collected);
     }
     check_region(loop.body, id);
     for (const std::vector<ValueId>* list : {&body.args, &body.results, &node.results}) {
@@ -192,16 +205,19 @@ class Verifier {
     }
     for (size_t i = 0; i < results; ++i) {
       same(g_.type(node.results[i]), g_.type(body.results[i]), i >= carries, loop.dim, "result", i);
-      if (i < carries) same(g_.type(node.results[i]), g_.type(node.operands[i]), false, loop.dim, "carry", i);
+      if (i < carries)
+        same(g_.type(node.results[i]), g_.type(node.operands[i]), false, loop.dim, "carry", i);
     }
   }
 
   // `outside` is `inside`, with the loop dim first when stacked.
-  void same(const Type& outside, const Type& inside, bool stacked, DimId loop, const char* what, size_t index) {
+  void same(const Type& outside, const Type& inside, bool stacked, DimId loop, const char* what,
+            size_t index) {
     const size_t shift = stacked ? 1 : 0;
     bool equal = outside.dtype == inside.dtype && outside.rank() == inside.rank() + shift;
     if (equal && stacked) equal = outside.dims[0] == loop;
-    for (size_t i = 0; equal && i < inside.rank(); ++i) equal = outside.dims[i + shift] == inside.dims[i];
+    for (size_t i = 0; equal && i < inside.rank(); ++i)
+      equal = outside.dims[i + shift] == inside.dims[i];
     if (!equal) {
       fault("V5: {} {} is {} outside and {} inside", what, index, g_.str(outside), g_.str(inside));
     }
@@ -227,8 +243,8 @@ class Verifier {
       }
       const Value& value = g_.value(input.value);
       const Node* def = in(g_.nodes, value.def) ? &g_.node(value.def) : nullptr;
-      if (def == nullptr || def->op != Op::kInput || def->attrs.input.index != static_cast<int32_t>(i) ||
-          value.region.index != 0) {
+      if (def == nullptr || def->op != Op::kInput ||
+          def->attrs.input.index != static_cast<int32_t>(i) || value.region.index != 0) {
         fault("V7: the value of input `{}` is not its node's", input.path);
       }
       if (input.loop_dims > static_cast<int>(value.type.rank())) {
@@ -246,6 +262,8 @@ class Verifier {
 
 }  // namespace
 
-std::vector<std::string> verify(const Graph& g) { return Verifier(g).run(); }
+std::vector<std::string> verify(const Graph& g) {
+  return Verifier(g).run();
+}
 
 }  // namespace cad::ir

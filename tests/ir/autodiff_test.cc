@@ -13,14 +13,16 @@ TEST(Autodiff, Mlp) {
   Program p;
   const DimId B = p.dim("B", 3), D = p.dim("D", 2), F = p.dim("F", 4);
   p.g.batch_dim = B;
-  const ValueId x = p.data("x", {B, D}), w = p.input("w", {D, F}), c = p.input("c", {F}), v = p.input("v", {F, D});
+  const ValueId x = p.data("x", {B, D}), w = p.input("w", {D, F}), c = p.input("c", {F}),
+                v = p.input("v", {F, D});
   ValueId h = p.b.unary(Op::kTanh, p.b.add(contract(p.b, x, w, {D}), c));
   h = contract(p.b, h, v, {F});
   p.output("loss", mean_all(p.b, p.b.mul(h, h)));
   train_and_check(p.g, {});
 }
 
-TEST(Autodiff, BroadcastOperandsAreSummed) {  // add, sub, mul, div of [2, 3] with [1]-like smaller operands
+TEST(Autodiff,
+     BroadcastOperandsAreSummed) {  // add, sub, mul, div of [2, 3] with [1]-like smaller operands
   for (Op op : {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv}) {
     for (int side = 0; side < 2; ++side) {
       for (int form = 0; form < 4; ++form) {
@@ -29,7 +31,9 @@ TEST(Autodiff, BroadcastOperandsAreSummed) {  // add, sub, mul, div of [2, 3] wi
         const std::vector<std::vector<DimId>> forms = {{Y}, {X}, {}, {Y, X}};
         const ValueId a = p.input("a", {X, Y}), s = p.input("s", forms[static_cast<size_t>(form)]);
         const ValueId shifted = p.b.add(p.b.mul(s, s), number(p.b, 1));
-        const ValueId out = side == 0 ? p.b.make(op, {a, shifted}) : p.b.make(op, {shifted, p.b.add(p.b.mul(a, a), number(p.b, 1))});
+        const ValueId out = side == 0
+                                ? p.b.make(op, {a, shifted})
+                                : p.b.make(op, {shifted, p.b.add(p.b.mul(a, a), number(p.b, 1))});
         p.output("loss", p.b.sum(p.b.mul(out, out), p.g.type(out).dims));
         train_and_check(p.g, {});
       }
@@ -44,7 +48,8 @@ TEST(Autodiff, AddedBiasGetsTheSumOfOnes) {
   p.output("loss", p.b.sum(p.b.add(a, s), {X, Y}));
   const Graph g = training_graph(p.g);
   EvalContext context;
-  EXPECT_EQ(run(g, random_inputs(p.g, {}, 1), context).at("grad:s").data, (std::vector<double>{2, 2, 2}));
+  EXPECT_EQ(run(g, random_inputs(p.g, {}, 1), context).at("grad:s").data,
+            (std::vector<double>{2, 2, 2}));
 }
 
 TEST(Autodiff, SharedParameterUsedThreeTimes) {
@@ -52,7 +57,8 @@ TEST(Autodiff, SharedParameterUsedThreeTimes) {
   const DimId B = p.dim("B", 2), D = p.dim("D", 3), E = p.dim("E", 3);
   const ValueId x = p.data("x", {B, D}), w = p.input("w", {D, E});
   ValueId h = x;
-  for (int i = 0; i < 3; ++i) h = renamed(p.b, p.b.unary(Op::kTanh, contract(p.b, h, w, {D})), E, D);
+  for (int i = 0; i < 3; ++i)
+    h = renamed(p.b, p.b.unary(Op::kTanh, contract(p.b, h, w, {D})), E, D);
   p.output("loss", p.b.sum(p.b.mul(h, h), {B, D}));
   train_and_check(p.g, {});
 }
@@ -76,11 +82,13 @@ Graph residual_stack(int64_t layers, bool frozen_gain = false) {
   Program p;
   const DimId B = p.dim("B", 2), D = p.dim("D", 3), F = p.dim("F", 4), L = p.dim("h", layers);
   p.g.batch_dim = B;
-  const ValueId x = p.data("x", {B, D}), w = p.input("h.{}.w", {L, D, F}), v = p.input("h.{}.v", {L, F, D}),
-                gain = p.input("gain", {D}), c = p.input("c", {F});
+  const ValueId x = p.data("x", {B, D}), w = p.input("h.{}.w", {L, D, F}),
+                v = p.input("h.{}.v", {L, F, D}), gain = p.input("gain", {D}),
+                c = p.input("c", {F});
   p.g.inputs[3].frozen = frozen_gain;
   Body body(p.g, L);
-  const ValueId h = body.carry(x), wi = body.scan(w), vi = body.scan(v), gi = body.invariant(gain), ci = body.invariant(c);
+  const ValueId h = body.carry(x), wi = body.scan(w), vi = body.scan(v), gi = body.invariant(gain),
+                ci = body.invariant(c);
   Builder b = body.builder();
   ValueId y = b.unary(Op::kTanh, b.add(contract(b, layer_norm(b, h, D, gi), wi, {D}), ci));
   Attrs drop;
@@ -93,7 +101,9 @@ Graph residual_stack(int64_t layers, bool frozen_gain = false) {
   return p.g;
 }
 
-TEST(Autodiff, Repeat) { train_and_check(residual_stack(3), {}); }
+TEST(Autodiff, Repeat) {
+  train_and_check(residual_stack(3), {});
+}
 
 TEST(Autodiff, RepeatOfNoIterations) {
   Program p;
@@ -134,20 +144,24 @@ TEST(Autodiff, LoopWithoutTrainedValuesIsNotDifferentiated) {
 TEST(Autodiff, NestedRepeats) {
   Program p;
   const DimId D = p.dim("D", 2), E = p.dim("E", 2), L = p.dim("outer", 3), M = p.dim("inner", 2);
-  const ValueId x = p.input("x", {D}), w = p.input("w", {L, M, D, E}), c = p.input("c", {D}), s = p.input("s", {L, D});
+  const ValueId x = p.input("x", {D}), w = p.input("w", {L, M, D, E}), c = p.input("c", {D}),
+                s = p.input("s", {L, D});
   Body outer(p.g, L);
   const ValueId h = outer.carry(x), wo = outer.scan(w), so = outer.scan(s), co = outer.invariant(c);
   Builder ob = outer.builder();
   const ValueId start = ob.mul(ob.unary(Op::kSin, h), so);
   Body inner(p.g, M);
-  const ValueId hi = inner.carry(start), wi = inner.scan(wo), ci = inner.invariant(co), si = inner.invariant(so);
+  const ValueId hi = inner.carry(start), wi = inner.scan(wo), ci = inner.invariant(co),
+                si = inner.invariant(so);
   Builder ib = inner.builder();
-  const ValueId step = renamed(ib, ib.unary(Op::kTanh, contract(ib, ib.mul(hi, ci), wi, {D})), E, D);
+  const ValueId step =
+      renamed(ib, ib.unary(Op::kTanh, contract(ib, ib.mul(hi, ci), wi, {D})), E, D);
   const ValueId next = ib.add(hi, ib.mul(step, si));
   const std::vector<ValueId> results = inner.close(ob, {next, step});
   const ValueId sum = ob.sum(results[1], {M});
   const std::vector<ValueId> out = outer.close(p.b, {ob.add(results[0], ob.mul(sum, co)), sum});
-  const ValueId all = p.b.add(p.b.sum(p.b.mul(out[0], out[0]), {D}), p.b.sum(p.b.mul(out[1], out[1]), {L, D}));
+  const ValueId all =
+      p.b.add(p.b.sum(p.b.mul(out[0], out[0]), {D}), p.b.sum(p.b.mul(out[1], out[1]), {L, D}));
   p.output("loss", all);
   const Graph g = train_and_check(p.g, {});
   EXPECT_EQ(count_ops(g, Op::kRepeat), 4U);
@@ -170,7 +184,8 @@ TEST(Autodiff, ReversedLoopAndPassedThroughCarry) {
 // A recurrent net that reads x[T = t]: the input's gradient is collected, not T sums of T slices.
 Graph scan_program() {
   Program p;
-  const DimId B = p.dim("B", 2), T = p.dim("T", 4), D = p.dim("D", 2), E = p.dim("E", 2), t = p.dim("t", 4);
+  const DimId B = p.dim("B", 2), T = p.dim("T", 4), D = p.dim("D", 2), E = p.dim("E", 2),
+              t = p.dim("t", 4);
   const ValueId x = p.input("x", {B, T, D}), u = p.input("u", {D, E}), h0 = p.input("h0", {B, D});
   Body body(p.g, t);
   const ValueId h = body.carry(h0), xs = body.invariant(x), ui = body.invariant(u);
@@ -195,7 +210,8 @@ TEST(Autodiff, SelectWithoutTheScanPassIsTheSame) {
   EvalContext context;
   const std::vector<Tensor> inputs = random_inputs(forward, {}, 5);
   const auto a = run(plain, inputs, context), b = run(training_graph(forward), inputs, context);
-  for (const char* name : {"grad:x", "grad:u", "grad:h0"}) expect_near(a.at(name), b.at(name), 1e-12, name);
+  for (const char* name : {"grad:x", "grad:u", "grad:h0"})
+    expect_near(a.at(name), b.at(name), 1e-12, name);
 }
 
 // Cheap values are recomputed: of tanh(x W + c) only one of sum and tanh is stacked.
@@ -207,7 +223,8 @@ TEST(Autodiff, SavesTheMinimum) {
     if (node.op != Op::kRepeat || node.loop.reverse) continue;
     stacked = static_cast<size_t>(node.loop.collected);
     for (int i = node.loop.carries; i < node.loop.carries + node.loop.collected; ++i) {
-      for (DimId dim : g.type(node.results[static_cast<size_t>(i)]).dims) wide += g.dim(dim).name == "F" ? 1 : 0;
+      for (DimId dim : g.type(node.results[static_cast<size_t>(i)]).dims)
+        wide += g.dim(dim).name == "F" ? 1 : 0;
     }
   }
   EXPECT_EQ(wide, 1U);
@@ -226,7 +243,8 @@ TEST(Autodiff, PolicyDictates) {
   std::map<std::string, Tensor> results[3];
   int at = 0;
   for (const DifferentiateOptions& options : {DifferentiateOptions(), save, recompute}) {
-    const Graph g = run_passes(differentiate(forward, output_value(forward, "loss"), options), passes_after_autodiff());
+    const Graph g = run_passes(differentiate(forward, output_value(forward, "loss"), options),
+                               passes_after_autodiff());
     for (NodeId id : g.regions[0].nodes) {
       const Node& node = g.node(id);
       if (node.op == Op::kRepeat && !node.loop.reverse) collected[at] = node.loop.collected;

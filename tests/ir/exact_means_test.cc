@@ -19,7 +19,8 @@ std::vector<NodeId> step_totals(const Graph& g) {
 
 Tensor rows(const Tensor& t, int64_t from, int64_t count) {
   Tensor out = t;
-  const auto row = static_cast<size_t>(std::accumulate(t.extents.begin() + 1, t.extents.end(), int64_t{1}, std::multiplies<>()));
+  const auto row = static_cast<size_t>(
+      std::accumulate(t.extents.begin() + 1, t.extents.end(), int64_t{1}, std::multiplies<>()));
   out.extents[0] = count;
   const auto first = t.data.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(from) * row);
   out.data.assign(first, first + static_cast<ptrdiff_t>(static_cast<size_t>(count) * row));
@@ -27,7 +28,8 @@ Tensor rows(const Tensor& t, int64_t from, int64_t count) {
 }
 
 // Adds loss and gradients over micro-batches of `size` rows; B is symbolic in the graph.
-Results over_micro_batches(const Graph& trained, const std::vector<Tensor>& inputs, int64_t total, int64_t size) {
+Results over_micro_batches(const Graph& trained, const std::vector<Tensor>& inputs, int64_t total,
+                           int64_t size) {
   Graph counts = trained;
   counts.outputs.clear();
   counts.regions[0].results.clear();
@@ -47,7 +49,8 @@ Results over_micro_batches(const Graph& trained, const std::vector<Tensor>& inpu
   };
   std::map<int32_t, double> totals;
   for (int64_t from = 0; from < total; from += size) {
-    for (const auto& [name, value] : run(counts, batch(from), context)) totals[std::stoi(name)] += value.data[0];
+    for (const auto& [name, value] : run(counts, batch(from), context))
+      totals[std::stoi(name)] += value.data[0];
   }
   Results sums;
   for (int64_t from = 0; from < total; from += size) {
@@ -68,10 +71,13 @@ struct Loss {
   Loss() {
     B = p.dim("B", Size::symbol("B")), T = p.dim("T", 3), D = p.dim("D", 2);
     p.g.batch_dim = B;
-    x = p.data("x", {B, T, D}), weight = p.data("weight", {B, T}, DType::kBool), w = p.input("w", {D});
+    x = p.data("x", {B, T, D}), weight = p.data("weight", {B, T}, DType::kBool),
+    w = p.input("w", {D});
     y = p.b.unary(Op::kTanh, contract(p.b, x, w, {D}));  // [B, T]
   }
-  ValueId mean(ValueId v, std::vector<DimId> dims) { return p.b.make(Op::kMean, {v}, dims_attr(std::move(dims))); }
+  ValueId mean(ValueId v, std::vector<DimId> dims) {
+    return p.b.make(Op::kMean, {v}, dims_attr(std::move(dims)));
+  }
   ValueId weighted(ValueId v) { return p.b.make(Op::kMean, {v, weight}, dims_attr({B, T})); }
 };
 
@@ -110,7 +116,9 @@ TEST(ExactMeans, ThroughSumsAndConstants) {
   const ValueId a = b.mul(loss.weighted(b.mul(loss.y, loss.y)), number(b, 0.5));
   const ValueId c = b.div(b.unary(Op::kNeg, loss.mean(loss.y, {loss.B, loss.T})), number(b, 3));
   const ValueId per_dim = b.sum(loss.mean(loss.x, {loss.B, loss.T}), {loss.D});
-  expect_exact(loss, b.add(b.sub(b.add(rows, a), c), b.add(per_dim, b.sum(loss.y, {loss.B, loss.T}))), "sums");
+  expect_exact(loss,
+               b.add(b.sub(b.add(rows, a), c), b.add(per_dim, b.sum(loss.y, {loss.B, loss.T}))),
+               "sums");
 }
 
 TEST(ExactMeans, TermsWithoutTheBatchAreAveraged) {
@@ -152,7 +160,8 @@ TEST(ExactMeans, UnevenCounts) {
   Program p;
   const DimId B = p.dim("B", Size::symbol("B")), T = p.dim("T", 8);
   p.g.batch_dim = B;
-  const ValueId x = p.data("x", {B, T}), keep = p.data("keep", {B, T}, DType::kBool), w = p.input("w", {});
+  const ValueId x = p.data("x", {B, T}), keep = p.data("keep", {B, T}, DType::kBool),
+                w = p.input("w", {});
   p.output("loss", p.b.make(Op::kMean, {p.b.mul(x, w), keep}, dims_attr({B, T})));
   const Graph trained = training_graph(p.g);
   std::vector<Tensor> inputs = random_inputs(p.g, {{"B", 2}}, 1);

@@ -9,8 +9,8 @@ namespace {
 class Gpt {
  public:
   explicit Gpt(DType compute) : compute_(compute) {
-    B = p.dim("B", 2), T = p.dim("T", 3), S = p.dim("S", 3), D = p.dim("D", 4), G = p.dim("G", 1), R = p.dim("R", 2),
-    K = p.dim("K", 2), F = p.dim("F", 5), V = p.dim("V", 3), L = p.dim("h", 2);
+    B = p.dim("B", 2), T = p.dim("T", 3), S = p.dim("S", 3), D = p.dim("D", 4), G = p.dim("G", 1),
+    R = p.dim("R", 2), K = p.dim("K", 2), F = p.dim("F", 5), V = p.dim("V", 3), L = p.dim("h", 2);
     p.g.batch_dim = B;
     build();
   }
@@ -40,7 +40,8 @@ class Gpt {
     const ValueId n = norm(b, x, gain);
     const ValueId q = project(b, n, w[0], {D}), k = renamed(b, project(b, n, w[1], {D}), T, S),
                   v = renamed(b, project(b, n, w[2], {D}), T, S);
-    ValueId s = b.div(contract(b, q, k, {K}), b.constant(Scalar::call("sqrt", {Scalar(2.0)}), compute_));
+    ValueId s =
+        b.div(contract(b, q, k, {K}), b.constant(Scalar::call("sqrt", {Scalar(2.0)}), compute_));
     const ValueId shown = b.make(Op::kGe, {iota(b, T), iota(b, S)}, dims_attr({T, S}));
     s = b.where(shown, s, b.constant(Scalar(-INFINITY), compute_));
     const ValueId probs = drop(b, b.make(Op::kSoftmax, {s}, dims_attr({S})), body.number, "probs");
@@ -53,11 +54,14 @@ class Gpt {
 
   void build() {
     Builder& b = p.b;
-    const ValueId ids = p.data("ids", {B, T}, DType::kI32), labels = p.data("labels", {B, T}, DType::kI32);
-    const ValueId wte = p.input("wte", {V, D}), wpe = p.input("wpe", {T, D}), gain = p.input("gain", {D});
-    std::vector<ValueId> stacked = {p.input("h.{}.wq", {L, D, G, R, K}), p.input("h.{}.wk", {L, D, G, K}),
-                                    p.input("h.{}.wv", {L, D, G, K}), p.input("h.{}.wo", {L, G, R, K, D}),
-                                    p.input("h.{}.w1", {L, D, F}), p.input("h.{}.w2", {L, F, D})};
+    const ValueId ids = p.data("ids", {B, T}, DType::kI32),
+                  labels = p.data("labels", {B, T}, DType::kI32);
+    const ValueId wte = p.input("wte", {V, D}), wpe = p.input("wpe", {T, D}),
+                  gain = p.input("gain", {D});
+    std::vector<ValueId> stacked = {
+        p.input("h.{}.wq", {L, D, G, R, K}), p.input("h.{}.wk", {L, D, G, K}),
+        p.input("h.{}.wv", {L, D, G, K}),    p.input("h.{}.wo", {L, G, R, K, D}),
+        p.input("h.{}.w1", {L, D, F}),       p.input("h.{}.w2", {L, F, D})};
     Attrs rows;
     rows.dim = V;
     ValueId x = b.add(b.make(Op::kGather, {wte, ids}, rows), wpe);
@@ -99,7 +103,8 @@ TEST(Models, Gpt) {
 TEST(Models, GptInBf16) {
   const Graph g = train_and_check(Gpt(DType::kBF16).p.g, {});
   EXPECT_EQ(count_ops(g, Op::kAttention), 1U);
-  for (size_t i = 0; i < g.outputs.size(); ++i) EXPECT_EQ(g.type(g.regions[0].results[i]).dtype, DType::kF32);
+  for (size_t i = 0; i < g.outputs.size(); ++i)
+    EXPECT_EQ(g.type(g.regions[0].results[i]).dtype, DType::kF32);
 }
 
 // x, two means and two rstds, q, k, v, the attention's out and lse, the middle x or its increment,

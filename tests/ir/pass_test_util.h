@@ -23,8 +23,8 @@ struct Program {
   Builder b{g, RegionId{0}};
 
   DimId dim(const std::string& name, Size size) { return g.add_dim(name, std::move(size)); }
-  ValueId input(const std::string& path, std::vector<DimId> dims, InputKind kind = InputKind::kParam,
-                DType dtype = DType::kF32) {
+  ValueId input(const std::string& path, std::vector<DimId> dims,
+                InputKind kind = InputKind::kParam, DType dtype = DType::kF32) {
     Input in;
     in.kind = kind;
     in.path = path;
@@ -62,7 +62,9 @@ inline ValueId select(Builder& b, ValueId x, DimId dim, ValueId index) {
   attrs.dim = dim;
   return b.make(Op::kSelect, {x, index}, attrs);
 }
-inline ValueId number(Builder& b, double value) { return b.constant(Scalar(value), DType::kF32); }
+inline ValueId number(Builder& b, double value) {
+  return b.constant(Scalar(value), DType::kF32);
+}
 
 // A body being filled: number, then one argument for each operand.
 struct Body {
@@ -97,7 +99,8 @@ struct Body {
   }
 };
 
-inline std::vector<Tensor> random_inputs(const Graph& g, const Bindings& bindings, uint32_t seed, double scale = 1) {
+inline std::vector<Tensor> random_inputs(const Graph& g, const Bindings& bindings, uint32_t seed,
+                                         double scale = 1) {
   std::mt19937 engine(seed);
   std::vector<Tensor> tensors;
   for (const Input& input : g.inputs) {
@@ -109,14 +112,17 @@ inline std::vector<Tensor> random_inputs(const Graph& g, const Bindings& binding
     for (int64_t e : t.extents) count *= static_cast<size_t>(e);
     for (size_t i = 0; i < count; ++i) {
       const double u = static_cast<double>(engine()) / 4294967296.0;
-      t.data.push_back(is_float(t.dtype) ? scale * (2 * u - 1) : t.dtype == DType::kBool ? std::floor(2 * u) : std::floor(3 * u));
+      t.data.push_back(is_float(t.dtype)         ? scale * (2 * u - 1)
+                       : t.dtype == DType::kBool ? std::floor(2 * u)
+                                                 : std::floor(3 * u));
     }
     tensors.push_back(std::move(t));
   }
   return tensors;
 }
 
-inline std::map<std::string, Tensor> run(const Graph& g, const std::vector<Tensor>& inputs, EvalContext context) {
+inline std::map<std::string, Tensor> run(const Graph& g, const std::vector<Tensor>& inputs,
+                                         EvalContext context) {
   const std::vector<Tensor> results = interpret(g, inputs, context);
   std::map<std::string, Tensor> named;
   for (size_t i = 0; i < results.size(); ++i) named[g.outputs[i].name] = results[i];
@@ -124,20 +130,25 @@ inline std::map<std::string, Tensor> run(const Graph& g, const std::vector<Tenso
 }
 
 inline void expect_valid(const Graph& g, const std::string& what = "") {
-  for (const std::string& fault : verify(g)) ADD_FAILURE() << what << ": " << fault << "\n" << print(g);
+  for (const std::string& fault : verify(g))
+    ADD_FAILURE() << what << ": " << fault << "\n" << print(g);
 }
 
-inline void expect_near(const Tensor& a, const Tensor& b, double tolerance, const std::string& what) {
+inline void expect_near(const Tensor& a, const Tensor& b, double tolerance,
+                        const std::string& what) {
   ASSERT_EQ(a.extents, b.extents) << what;
   for (size_t i = 0; i < a.data.size(); ++i) {
-    if (a.data[i] == b.data[i] || (std::isnan(a.data[i]) && std::isnan(b.data[i]))) continue;  // infinities too
-    ASSERT_NEAR(a.data[i], b.data[i], tolerance * (1 + std::abs(b.data[i]))) << what << " element " << i;
+    if (a.data[i] == b.data[i] || (std::isnan(a.data[i]) && std::isnan(b.data[i])))
+      continue;  // infinities too
+    ASSERT_NEAR(a.data[i], b.data[i], tolerance * (1 + std::abs(b.data[i])))
+        << what << " element " << i;
   }
 }
 
 // Every "grad:PATH" of the trained graph against central differences of the forward graph's loss.
-inline void check_gradients(const Graph& forward, const Graph& trained, const std::vector<Tensor>& inputs,
-                            const EvalContext& context, double tolerance = 1e-5) {
+inline void check_gradients(const Graph& forward, const Graph& trained,
+                            const std::vector<Tensor>& inputs, const EvalContext& context,
+                            double tolerance = 1e-5) {
   const std::map<std::string, Tensor> out = run(trained, inputs, context);
   const double h = 1e-5;
   for (size_t i = 0; i < forward.inputs.size(); ++i) {

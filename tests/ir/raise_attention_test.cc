@@ -7,18 +7,27 @@ namespace {
 
 struct Options {
   enum class Scale { kScores, kDivided, kAfterMask, kQuery, kKey, kNone } scale = Scale::kScores;
-  enum class Causal { kNone, kWhere, kFlipped, kNot, kSwapped, kRenamedIota, kBeforeTyped } causal = Causal::kWhere;
+  enum class Causal {
+    kNone,
+    kWhere,
+    kFlipped,
+    kNot,
+    kSwapped,
+    kRenamedIota,
+    kBeforeTyped
+  } causal = Causal::kWhere;
   enum class Keys { kRenamedAfter, kRenamedBefore, kScoresRenamed } keys = Keys::kRenamedAfter;
   bool dropout = false, padding = false, padding_added = false, and_mask = false, grouped = false;
-  bool values_first = false, other_value_dim = false, cast = false, second_user = false, finite_fill = false;
+  bool values_first = false, other_value_dim = false, cast = false, second_user = false,
+       finite_fill = false;
 };
 
 // Self attention over x: [B, T, D].
 class AttentionProgram {
  public:
   explicit AttentionProgram(const Options& o) : o_(o) {
-    B = p.dim("B", 2), T = p.dim("T", 3), S = p.dim("S", 3), D = p.dim("D", 2), H = p.dim("H", 2), R = p.dim("R", 2),
-    K = p.dim("K", 2), W = p.dim("W", 3);
+    B = p.dim("B", 2), T = p.dim("T", 3), S = p.dim("S", 3), D = p.dim("D", 2), H = p.dim("H", 2),
+    R = p.dim("R", 2), K = p.dim("K", 2), W = p.dim("W", 3);
     p.g.batch_dim = B;
     build();
   }
@@ -30,14 +39,17 @@ class AttentionProgram {
   void build() {
     Builder& b = p.b;
     const ValueId x = p.data("x", {B, T, D});
-    const std::vector<DimId> query = o_.grouped ? std::vector<DimId>{D, H, R, K} : std::vector<DimId>{D, H, K};
+    const std::vector<DimId> query =
+        o_.grouped ? std::vector<DimId>{D, H, R, K} : std::vector<DimId>{D, H, K};
     const DimId value = o_.other_value_dim ? W : K;
-    const ValueId wq = p.input("wq", query), wk = p.input("wk", {D, H, K}), wv = p.input("wv", {D, H, value});
+    const ValueId wq = p.input("wq", query), wk = p.input("wk", {D, H, K}),
+                  wv = p.input("wv", {D, H, value});
     const ValueId scale = b.constant(Scalar::call("rsqrt", {Scalar(2.0)}), DType::kF32);
     ValueId q = contract(b, x, wq, {D}), k, v = renamed(b, contract(b, x, wv, {D}), T, S);
     if (o_.scale == Options::Scale::kQuery) q = b.mul(q, scale);
     const bool before = o_.keys == Options::Keys::kRenamedBefore;
-    k = before ? contract(b, renamed(b, x, T, S), wk, {D}) : renamed(b, contract(b, x, wk, {D}), T, S);
+    k = before ? contract(b, renamed(b, x, T, S), wk, {D})
+               : renamed(b, contract(b, x, wk, {D}), T, S);
     if (o_.scale == Options::Scale::kKey) k = b.mul(scale, k);
     ValueId s = scores(q, k);
     if (o_.cast) s = b.cast(s, DType::kF32);
@@ -49,7 +61,8 @@ class AttentionProgram {
       drop.site = "dropout";
       dropped = b.make(Op::kDropout, {probs}, drop);
     }
-    const ValueId out = o_.values_first ? contract(b, v, dropped, {S}) : contract(b, dropped, v, {S});
+    const ValueId out =
+        o_.values_first ? contract(b, v, dropped, {S}) : contract(b, dropped, v, {S});
     const std::vector<DimId> dims = p.g.type(out).dims;
     ValueId loss = b.sum(b.mul(out, b.unary(Op::kSin, out)), dims);
     if (o_.second_user) loss = b.add(loss, b.sum(b.mul(probs, probs), p.g.type(probs).dims));
@@ -67,7 +80,8 @@ class AttentionProgram {
       s = contract(b, q, k, {K});
     }
     if (o_.scale == Options::Scale::kScores) s = b.mul(s, scale);
-    if (o_.scale == Options::Scale::kDivided) s = b.div(s, b.constant(Scalar::call("sqrt", {Scalar(2.0)}), DType::kF32));
+    if (o_.scale == Options::Scale::kDivided)
+      s = b.div(s, b.constant(Scalar::call("sqrt", {Scalar(2.0)}), DType::kF32));
     s = masked(s);
     if (o_.scale == Options::Scale::kAfterMask) s = b.mul(s, scale);
     return s;
@@ -80,11 +94,14 @@ class AttentionProgram {
     if (o_.causal != Causal::kNone) {
       const auto wide = [&](ValueId x) { return b.broadcast(x, {T, S}); };
       const ValueId t = wide(iota(b, T));
-      const ValueId key = wide(o_.causal == Causal::kRenamedIota ? renamed(b, iota(b, T), T, S) : iota(b, S));
+      const ValueId key =
+          wide(o_.causal == Causal::kRenamedIota ? renamed(b, iota(b, T), T, S) : iota(b, S));
       ValueId shown = b.make(Op::kGe, {t, key});
       if (o_.causal == Causal::kFlipped) shown = b.make(Op::kLe, {key, t});
       if (o_.causal == Causal::kNot) shown = b.unary(Op::kNot, b.make(Op::kLt, {t, key}));
-      if (o_.and_mask) shown = b.make(Op::kAnd, {b.broadcast(shown, {B, T, S}), p.data("keep", {B, S}, DType::kBool)});
+      if (o_.and_mask)
+        shown =
+            b.make(Op::kAnd, {b.broadcast(shown, {B, T, S}), p.data("keep", {B, S}, DType::kBool)});
       if (o_.causal == Causal::kSwapped) {
         s = b.where(b.make(Op::kGt, {key, t}), hidden, s);
       } else {
@@ -122,20 +139,26 @@ TEST(RaiseAttention, EveryScale) {
 
 TEST(RaiseAttention, EveryCausalSpelling) {
   using Causal = Options::Causal;
-  for (Causal causal : {Causal::kNone, Causal::kWhere, Causal::kFlipped, Causal::kNot, Causal::kSwapped, Causal::kRenamedIota}) {
+  for (Causal causal : {Causal::kNone, Causal::kWhere, Causal::kFlipped, Causal::kNot,
+                        Causal::kSwapped, Causal::kRenamedIota}) {
     Options o;
     o.causal = causal;
     expect_raised(o, "causal " + std::to_string(static_cast<int>(causal)));
     const Graph g = raise_attention(simplify(AttentionProgram(o).p.g));
     for (const Node& node : g.nodes) {
-      if (node.op == Op::kAttention) { EXPECT_EQ(node.attrs.causal, causal != Causal::kNone); }
-      if (node.op == Op::kAttention) { EXPECT_FALSE(node.attrs.masked); }
+      if (node.op == Op::kAttention) {
+        EXPECT_EQ(node.attrs.causal, causal != Causal::kNone);
+      }
+      if (node.op == Op::kAttention) {
+        EXPECT_FALSE(node.attrs.masked);
+      }
     }
   }
 }
 
 TEST(RaiseAttention, EveryRename) {
-  for (auto keys : {Options::Keys::kRenamedAfter, Options::Keys::kRenamedBefore, Options::Keys::kScoresRenamed}) {
+  for (auto keys : {Options::Keys::kRenamedAfter, Options::Keys::kRenamedBefore,
+                    Options::Keys::kScoresRenamed}) {
     Options o;
     o.keys = keys;
     expect_raised(o, "keys " + std::to_string(static_cast<int>(keys)));

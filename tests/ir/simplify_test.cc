@@ -30,11 +30,14 @@ TEST(Simplify, Identities) {
   EXPECT_EQ(c.left(b.sub(c.x, zero)), 0U);
   EXPECT_EQ(c.left(b.unary(Op::kNeg, b.unary(Op::kNeg, c.x))), 0U);
   EXPECT_EQ(c.left(b.make(Op::kSum, {c.x}, dims_attr({}))), 0U);
-  EXPECT_EQ(c.left(b.make(Op::kTranspose, {b.make(Op::kTranspose, {c.x}, dims_attr({c.D, c.B}))}, dims_attr({c.B, c.D}))), 0U);
+  EXPECT_EQ(c.left(b.make(Op::kTranspose, {b.make(Op::kTranspose, {c.x}, dims_attr({c.D, c.B}))},
+                          dims_attr({c.B, c.D}))),
+            0U);
   EXPECT_EQ(c.left(renamed(b, renamed(b, c.x, c.D, c.T), c.T, c.D)), 0U);
   EXPECT_EQ(c.left(renamed(b, renamed(b, c.x, c.D, c.T), c.T, c.S)), 1U);
   EXPECT_EQ(c.left(b.cast(b.cast(b.cast(c.x, DType::kBF16), DType::kF32), DType::kBF16)), 1U);
-  EXPECT_EQ(c.left(b.where(b.constant(Scalar(1.0), DType::kBool), c.x, b.unary(Op::kExp, c.x))), 0U);
+  EXPECT_EQ(c.left(b.where(b.constant(Scalar(1.0), DType::kBool), c.x, b.unary(Op::kExp, c.x))),
+            0U);
   EXPECT_EQ(c.left(b.broadcast(b.broadcast(one, {c.B}), {c.B, c.D})), 2U);
   EXPECT_EQ(c.left(b.mul(c.x, b.add(number(b, 2), b.unary(Op::kSqrt, number(b, 4))))), 2U);
 }
@@ -44,7 +47,7 @@ TEST(Simplify, LeavesWhatRounds) {
   Builder& b = c.p.b;
   EXPECT_EQ(c.left(b.cast(b.cast(c.x, DType::kBF16), DType::kF32)), 2U);
   EXPECT_EQ(c.left(b.cast(b.cast(c.x, DType::kI32), DType::kF32)), 2U);
-  EXPECT_EQ(c.left(b.mul(c.x, number(b, 0))), 2U);                    // NaN and infinities stay
+  EXPECT_EQ(c.left(b.mul(c.x, number(b, 0))), 2U);  // NaN and infinities stay
   EXPECT_EQ(c.left(b.mul(b.mul(c.x, number(b, 3)), number(b, 5))), 4U);
 }
 
@@ -76,11 +79,11 @@ TEST(EliminateCommon, EqualNodesAreOne) {
 TEST(EliminateDead, LoopsLoseWhatNothingNeeds) {
   Program p;
   const DimId D = p.dim("D", 2), L = p.dim("h", 3);
-  const ValueId x = p.input("x", {D}), y = p.input("y", {D}), w = p.input("w", {L, D}), v = p.input("v", {L, D}),
-                c = p.input("c", {D}), d = p.input("d", {D});
+  const ValueId x = p.input("x", {D}), y = p.input("y", {D}), w = p.input("w", {L, D}),
+                v = p.input("v", {L, D}), c = p.input("c", {D}), d = p.input("d", {D});
   Body body(p.g, L);
-  const ValueId a = body.carry(x), dead = body.carry(y), ws = body.scan(w), vs = body.scan(v), ci = body.invariant(c),
-                di = body.invariant(d);
+  const ValueId a = body.carry(x), dead = body.carry(y), ws = body.scan(w), vs = body.scan(v),
+                ci = body.invariant(c), di = body.invariant(d);
   Builder b = body.builder();
   const ValueId next = b.mul(b.add(a, ws), ci), other = b.mul(b.add(dead, vs), di);
   const std::vector<ValueId> out = body.close(p.b, {next, other, next, other});

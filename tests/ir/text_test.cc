@@ -75,12 +75,15 @@ void expect_round_trip(const Graph& g) {
 Graph loop_program() {
   Program p;
   const DimId B = p.dim("B", Size::symbol("B")), D = p.dim("D", 6), H = p.dim("H", 3),
-              K = p.dim("K", Size(6) / Size(3)), L = p.dim("h", 2), F = p.dim("odd name", Size::symbol("B") * Size(2) + Size(1));
+              K = p.dim("K", Size(6) / Size(3)), L = p.dim("h", 2),
+              F = p.dim("odd name", Size::symbol("B") * Size(2) + Size(1));
   p.g.batch_dim = B;
-  const ValueId x = p.data("x", {B, D}), w = p.input("h.{}.w", {L, D, H, K}), y = p.data("y", {B}, DType::kI32);
+  const ValueId x = p.data("x", {B, D}), w = p.input("h.{}.w", {L, D, H, K}),
+                y = p.data("y", {B}, DType::kI32);
   p.g.inputs[1].loop_dims = 1;
   p.g.inputs[1].init.kind = Init::Kind::kNormal;
-  p.g.inputs[1].init.scale = Scalar::call("div", {Scalar(0.02), Scalar::call("sqrt", {Scalar::size(Size::symbol("B"))})});
+  p.g.inputs[1].init.scale =
+      Scalar::call("div", {Scalar(0.02), Scalar::call("sqrt", {Scalar::size(Size::symbol("B"))})});
   p.g.inputs[1].frozen = true;
   p.g.inputs[1].decay = Input::Decay::kNever;
   Body body(p.g, L);
@@ -122,7 +125,8 @@ Graph random_graph(uint32_t seed) {
   std::mt19937 engine(seed);
   const auto pick = [&](size_t n) { return static_cast<size_t>(engine() % n); };
   Program p;
-  std::vector<DimId> dims = {p.dim("B", Size::symbol("B")), p.dim("T", 4), p.dim("D", Size::symbol("B") + Size(3))};
+  std::vector<DimId> dims = {p.dim("B", Size::symbol("B")), p.dim("T", 4),
+                             p.dim("D", Size::symbol("B") + Size(3))};
   const DimId alias = p.dim("S", 4), loop = p.dim("loop", 3);
   std::vector<ValueId> values = {p.input("a", dims), p.input("b", {dims[1]})};
   const auto grow = [&](Builder& b, std::vector<ValueId>& pool, int count) {
@@ -133,8 +137,10 @@ Graph random_graph(uint32_t seed) {
       const Type type = p.g.type(x);
       const size_t kind = pick(6);
       ValueId made = b.unary(kUnary[pick(6)], x);
-      if (kind == 1) made = b.make(kBinary[pick(4)], {x, number(b, static_cast<double>(engine()) / 7919 - 1e4)});
-      if (kind == 2 && type.rank() > 0) made = b.make(Op::kReduceMax, {x}, dims_attr({type.dims[pick(type.rank())]}));
+      if (kind == 1)
+        made = b.make(kBinary[pick(4)], {x, number(b, static_cast<double>(engine()) / 7919 - 1e4)});
+      if (kind == 2 && type.rank() > 0)
+        made = b.make(Op::kReduceMax, {x}, dims_attr({type.dims[pick(type.rank())]}));
       if (kind == 3 && type.has(dims[1]) && !type.has(alias)) made = renamed(b, x, dims[1], alias);
       if (kind == 4) made = b.where(b.make(Op::kGt, {x, number(b, 0.5)}), x, made);
       if (kind == 5 && type.rank() > 1) {
@@ -148,13 +154,15 @@ Graph random_graph(uint32_t seed) {
   };
   grow(p.b, values, 8);
   Body body(p.g, loop);
-  std::vector<ValueId> inner = {body.carry(values.back()), body.invariant(values[pick(values.size())])};
+  std::vector<ValueId> inner = {body.carry(values.back()),
+                                body.invariant(values[pick(values.size())])};
   Builder b = body.builder();
   grow(b, inner, 6);
   const ValueId next = b.make(Op::kStop, {inner[0]});
   for (ValueId result : body.close(p.b, {next, inner.back()})) values.push_back(result);
   grow(p.b, values, 4);
-  for (size_t i = 0; i < 3; ++i) p.output("out:" + std::to_string(i), values[values.size() - 1 - i]);
+  for (size_t i = 0; i < 3; ++i)
+    p.output("out:" + std::to_string(i), values[values.size() - 1 - i]);
   return p.g;
 }
 
@@ -181,7 +189,10 @@ TEST(Passes, KeepTheMeaningOfRandomGraphs) {
 }
 
 TEST(Text, Refusals) {
-  const struct { const char* text; const char* message; } kCases[] = {
+  const struct {
+    const char* text;
+    const char* message;
+  } kCases[] = {
       {"", "expected `graph`"},
       {"graph\nbegin\n  %0: [Z] = iota() dim=Z\n", "line 3: no dim `Z`"},
       {"graph\ndim Z = \"2\"\nbegin\n  %0: [Z] = frobnicate()\n", "line 4: no op `frobnicate`"},

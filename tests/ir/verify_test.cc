@@ -1,5 +1,5 @@
-// tests/ir/verify_test.cc -- every numbered rule of ir/verify.cc is broken once and must be reported;
-// big graphs are checked fast.
+// tests/ir/verify_test.cc -- every numbered rule of ir/verify.cc is broken once and must be
+// reported; big graphs are checked fast.
 #include <chrono>
 
 #include "tests/ir/pass_test_util.h"
@@ -30,7 +30,8 @@ void expect_fault(Sample& sample, const std::string& rule) {
   const std::vector<std::string> faults = verify(sample.g());
   ASSERT_FALSE(faults.empty()) << "expected " << rule;
   bool found = false;
-  for (const std::string& fault : faults) found = found || fault.find(rule + ":") != std::string::npos;
+  for (const std::string& fault : faults)
+    found = found || fault.find(rule + ":") != std::string::npos;
   EXPECT_TRUE(found) << rule << " not among: " << faults[0];
 }
 
