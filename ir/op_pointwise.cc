@@ -200,9 +200,9 @@ const OpInfo kModInfo{"a % b = a - floor(a / b) * b", numbers2, mod_grad, pointw
 const OpInfo kPowInfo{"a ^ b", numbers2, pow_grad, pointwise_eval};
 const OpInfo kMinInfo{"the smaller, elementwise", numbers2, min_grad, pointwise_eval};
 const OpInfo kMaxInfo{"the larger, elementwise", numbers2, max_grad, pointwise_eval};
-const OpInfo kNegInfo{"-x", numbers1, neg_grad, pointwise_eval};
-const OpInfo kAbsInfo{"|x|", numbers1, abs_grad, pointwise_eval};
-const OpInfo kExpInfo{"e^x", floats1, exp_grad, pointwise_eval};
+const OpInfo kNegInfo{"negative: -x", numbers1, neg_grad, pointwise_eval};
+const OpInfo kAbsInfo{"absolute value: |x|", numbers1, abs_grad, pointwise_eval};
+const OpInfo kExpInfo{"exponential: e^x", floats1, exp_grad, pointwise_eval};
 const OpInfo kLogInfo{"natural logarithm", floats1, log_grad, pointwise_eval};
 const OpInfo kSqrtInfo{"square root", floats1, sqrt_grad, pointwise_eval};
 const OpInfo kRsqrtInfo{"1 / sqrt(x)", floats1, rsqrt_grad, pointwise_eval};
