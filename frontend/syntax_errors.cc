@@ -113,8 +113,9 @@ class Describer {
   }
 
   std::optional<Diagnostic> reserved() const {
-    if (!is_reserved(found()) || !expects(Tok::NAME) || before() == Tok::NONE) return std::nullopt;
-    const bool naming = !expects(Tok::NUMBER);
+    const bool listed = before() == Tok::LPAREN || before() == Tok::LBRACK || before() == Tok::COMMA;
+    if (!is_reserved(found()) || before() == Tok::NONE || !(expects(Tok::NAME) || listed)) return std::nullopt;
+    const bool naming = !expects(Tok::NUMBER) && !(rule("expr") && listed);
     const Tok k = found();
     if (!naming && (k == Tok::NOT || k == Tok::AND || k == Tok::OR)) return std::nullopt;
     Diagnostic e = error(DiagId::E0014, span(fault_.at), fmt::format("`{}` is a reserved word", text(fault_.at)),
@@ -211,8 +212,8 @@ class Describer {
   std::optional<Diagnostic> section() const {
     if (kind(first_) != Tok::NAME || before() == Tok::NONE) return std::nullopt;
     if (!rule("section") && !rule("sectionHead") && !rule("entry") && !rule("setting") && !rule("item")) return std::nullopt;
-    if (in("stmt") || !(expects(Tok::LBRACE) || expects(Tok::COLON))) return std::nullopt;
     const bool nested = in("entry");
+    if (in("stmt") || !(expects(Tok::LBRACE) || expects(Tok::COLON) || nested)) return std::nullopt;
     if (found() == Tok::ASSIGN && nested) {
       Diagnostic e = error(DiagId::E0001, span(fault_.at), "a setting is written with `:`, not `=`");
       e.helps.push_back({"write `:`", span(fault_.at), ":"});
@@ -262,17 +263,18 @@ class Describer {
       e.helps.push_back({"write `@[`", both, "@["});
       return e;
     }
-    if (k == Tok::LBRACK && expects(Tok::NAME) && expects(Tok::LPAREN)) {
+    const bool operand = (expects(Tok::NAME) && expects(Tok::LPAREN)) || before() == Tok::COMMA;
+    if (k == Tok::LBRACK && operand) {
       Diagnostic e = error(DiagId::E0001, span(fault_.at), "brackets hold dims and follow a name or a value");
       e.help("a data declaration is `x: f32[B, T]`; a list of values stands in parentheses");
       return e;
     }
-    if (k == Tok::LBRACE && expects(Tok::NAME) && expects(Tok::LPAREN)) {
+    if (k == Tok::LBRACE && operand) {
       Diagnostic e = error(DiagId::E0001, span(fault_.at), "braces hold blocks, not values");
       e.help("a list of values stands in parentheses: `(a: 1, b: 2)`");
       return e;
     }
-    if (k == Tok::NAME && (before() == Tok::NUMBER) && !expects(Tok::NAME)) {
+    if (k == Tok::NAME && before() == Tok::NUMBER && !expects(Tok::NAME) && kind(fault_.at + 1) != Tok::COLON) {
       Diagnostic e = error(DiagId::E0008, span(fault_.at), fmt::format("unknown unit `{}`", text(fault_.at)));
       if (const auto near = suggest(text(fault_.at), units())) e.help(fmt::format("did you mean `{}`?", *near));
       return e;
@@ -312,7 +314,9 @@ class Describer {
   }
 
   Diagnostic general() const {
-    const bool operand = expects(Tok::NUMBER) && expects(Tok::LPAREN);
+    const auto open = opener();
+    const bool listed = before() == Tok::COMMA && open && rule("expr");
+    const bool operand = (expects(Tok::NUMBER) && expects(Tok::LPAREN)) || listed;
     std::string expected;
     if (operand) {
       expected = "an expression";
@@ -322,6 +326,9 @@ class Describer {
       expected = expected_words();
     }
     Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected {}, found {}", expected, found_words()));
+    if (rule("importItem") && expects(Tok::STRING)) {
+      e.help("write the file's name in quotes: `import \"blocks.cad\" as blocks`");
+    }
     if (ends_operand(before()) && starts_operand(found()) && expects(Tok::NL)) {
       e.help("put an operator between them, or a new line");
     }
