@@ -345,11 +345,9 @@ bool Evaluator::settle_stores() {
         exact = exact && stride == radix;
         radix *= extent;
       }
-      const int64_t elements = c_.elements(g_.type(v));
+      const int64_t elements = c_.elements(g_.type(v));   // of nothing: strides may be 0, and do not matter
       if (elements != 0 && (!exact || radix != elements)) continue;
-      if (elements == 0 && used != all && used != outer) continue;
-      const bool row = used != all || (used == outer && p_.has_inner());
-      p_.stores.push_back({v, candidate.address, candidate.expr, row && p_.has_inner()});
+      p_.stores.push_back({v, candidate.address, candidate.expr, p_.has_inner() && (used & p_.inner_mask()) == 0});
       settled = true;
       break;
     }

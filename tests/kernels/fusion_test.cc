@@ -1,0 +1,141 @@
+// tests/kernels/fusion_test.cc -- how many kernels well-known compositions become, so that a fusion
+// that stops working is seen, and that they compute what the interpreter says.
+#include "kernels/kernel_runner.h"
+
+namespace cad::backend {
+namespace {
+
+using ir::Attrs;
+using ir::DType;
+using ir::Op;
+using ir::ValueId;
+
+Attrs over(std::vector<ir::DimId> dims) {
+  Attrs a;
+  a.dims = std::move(dims);
+  return a;
+}
+
+struct Sizes { int64_t b, t, d; };
+const std::vector<Sizes> kSizes = {{2, 3, 32}, {1, 1, 1}, {3, 5, 67}, {4, 33, 130}, {2, 0, 8}};
+
+ValueId layer_norm(Made& m, ValueId x, ValueId gain, ValueId bias, ir::DimId d) {
+  auto& b = m.b;
+  ValueId mean = b.make(Op::kMean, {x}, over({d}));
+  ValueId centred = b.sub(x, mean);
+  ValueId variance = b.make(Op::kMean, {b.mul(centred, centred)}, over({d}));
+  ValueId scale = b.unary(Op::kRsqrt, b.add(variance, b.constant(1e-5, DType::kF32)));
+  return b.add(b.mul(b.mul(centred, scale), gain), bias);
+}
+
+TEST(Fusion, PointwiseChainIsOneKernel) {
+  for (const Sizes& s : kSizes) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId x = m.input(DType::kF32, {B, T, D}), bias = m.input(DType::kF32, {D});
+    ValueId h = m.b.add(x, bias);
+    ValueId cube = m.b.mul(m.b.mul(h, h), h);
+    ValueId inner = m.b.mul(m.b.add(h, m.b.mul(cube, m.b.constant(0.044715, DType::kF32))),
+                            m.b.constant(0.7978845608, DType::kF32));
+    ValueId gate = m.b.add(m.b.unary(Op::kTanh, inner), m.b.constant(1.0, DType::kF32));
+    m.output(m.b.mul(m.b.mul(h, gate), m.b.constant(0.5, DType::kF32)));
+    EXPECT_EQ(check(m), 1U);
+  }
+}
+
+TEST(Fusion, LayerNormIsOneKernel) {
+  for (const Sizes& s : kSizes) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId x = m.input(DType::kF32, {B, T, D}), r = m.input(DType::kF32, {B, T, D});
+    ValueId gain = m.input(DType::kF32, {D}), bias = m.input(DType::kF32, {D});
+    ValueId sum = m.b.add(x, r);
+    m.output(layer_norm(m, sum, gain, bias, D));
+    m.output(sum);
+    EXPECT_EQ(check(m, 4), 1U);
+  }
+}
+
+TEST(Fusion, SoftmaxIsOneKernel) {
+  for (const Sizes& s : kSizes) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId x = m.input(DType::kF32, {B, T, D});
+    ValueId scaled = m.b.mul(x, m.b.constant(0.125, DType::kF32));
+    m.output(m.b.make(Op::kSoftmax, {scaled}, over({D})));
+    m.output(m.b.make(Op::kLogSumExp, {scaled}, over({D})));
+    EXPECT_EQ(check(m), 1U);
+  }
+}
+
+TEST(Fusion, SoftmaxOverAStridedDimRunsRowsInLanes) {
+  for (const Sizes& s : kSizes) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId x = m.input(DType::kF32, {B, T, D});
+    m.output(m.b.make(Op::kSoftmax, {x}, over({T})));
+    EXPECT_EQ(check(m), 1U);
+  }
+}
+
+TEST(Fusion, BiasGradientJoinsTheActivationsGradient) {
+  for (const Sizes& s : {Sizes{2, 3, 32}, Sizes{8, 40, 67}, Sizes{16, 64, 96}}) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId x = m.input(DType::kF32, {B, T, D}), g = m.input(DType::kF32, {B, T, D});
+    ValueId zero = m.b.constant(0.0, DType::kF32);
+    ValueId dx = m.b.where(m.b.make(Op::kGt, {x, zero}), g, zero);
+    m.output(dx);
+    m.output(m.b.sum(dx, {B, T}));
+    EXPECT_EQ(check(m, 10), 1U);
+  }
+}
+
+TEST(Fusion, FullReductionIsOneKernelOfTwoStages) {
+  for (const Sizes& s : {Sizes{2, 3, 32}, Sizes{1, 1, 1}, Sizes{0, 3, 4}, Sizes{13, 67, 130}}) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId x = m.input(DType::kF32, {B, T, D});
+    ValueId norm = m.b.sum(m.b.mul(x, x), {B, T, D});
+    m.output(m.b.unary(Op::kSqrt, norm));
+    EXPECT_EQ(check(m, 4), 1U);
+  }
+}
+
+TEST(Fusion, CrossEntropyGradientIsOneKernel) {
+  for (const Sizes& s : kSizes) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), V = m.dim("V", s.d);
+    ValueId z = m.input(DType::kF32, {B, T, V}), y = m.input(DType::kI32, {B, T}, -1, static_cast<int>(s.d));
+    ValueId lse = m.input(DType::kF32, {B, T});
+    ValueId weight = m.b.where(m.b.make(Op::kGe, {y, m.b.constant(0.0, DType::kI32)}), m.b.constant(0.01, DType::kF32),
+                               m.b.constant(0.0, DType::kF32));
+    ValueId p = m.b.unary(Op::kExp, m.b.sub(z, lse));
+    Attrs a;
+    a.dim = V;
+    ValueId here = m.b.make(Op::kEq, {m.b.make(Op::kIota, {}, a), y}, over({B, T, V}));
+    ValueId one = m.b.where(here, m.b.constant(1.0, DType::kF32), m.b.constant(0.0, DType::kF32));
+    m.output(m.b.mul(m.b.sub(p, one), weight));
+    EXPECT_EQ(check(m, 4), 1U);
+  }
+}
+
+TEST(Fusion, ResidualDropoutNormDrawsOnce) {
+  for (const Sizes& s : kSizes) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    m.graph.batch_dim = B;
+    ValueId x = m.input(DType::kF32, {B, T, D}), h = m.input(DType::kF32, {B, T, D});
+    ValueId gain = m.input(DType::kF32, {D}), bias = m.input(DType::kF32, {D});
+    Attrs a;
+    a.scalar = 0.25;
+    a.site = "block.dropout";
+    ValueId sum = m.b.add(x, m.b.make(Op::kDropout, {h}, a));
+    m.output(sum);
+    m.output(layer_norm(m, sum, gain, bias, D));
+    EXPECT_EQ(check(m, 4, s.b, 3 * s.b), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace cad::backend
