@@ -11,6 +11,7 @@ namespace cad::ir {
 
 const std::vector<Pass>& passes_before_autodiff() {
   static const std::vector<Pass> kPasses = {
+      {"sink_constants", sink_constants, "what depends on no input stands where it is used"},
       {"simplify", simplify, "constants are folded; no node is an identity"},
       {"eliminate_common", eliminate_common, "equal nodes in a region are one"},
       {"exact_means", exact_means, "no `mean` is left; micro-batches' losses add up"},

@@ -14,7 +14,7 @@ namespace cad::ir {
 struct Pass {
   const char* name;
   Graph (*run)(Graph);
-  const char* gains;      // the invariant that holds after it
+  const char* gains;  // the invariant that holds after it
 };
 
 // Before autodiff: exact means, scans, fused patterns. After: cse, dead code, simplification.
@@ -22,7 +22,11 @@ const std::vector<Pass>& passes_before_autodiff();
 const std::vector<Pass>& passes_after_autodiff();
 
 struct PassLog {
-  struct Entry { std::string name; double seconds; size_t nodes; };
+  struct Entry {
+    std::string name;
+    double seconds;
+    size_t nodes;
+  };
   std::vector<Entry> entries;
   std::function<void(const std::string& name, const Graph&)> dump;  // --emit-after=NAME
 };
@@ -30,15 +34,18 @@ Graph run_passes(Graph g, const std::vector<Pass>& passes, PassLog* log = nullpt
 
 // A forward graph with output "loss" made ready to train: the passes before autodiff, the gradient
 // (outputs "grad:PATH"), the passes after. `options.seed` is not for here (ids change).
-Graph training_graph(Graph forward, const DifferentiateOptions& options = {}, PassLog* log = nullptr);
+Graph training_graph(Graph forward, const DifferentiateOptions& options = {},
+                     PassLog* log = nullptr);
 // A graph that is only evaluated: the same passes without the gradient.
 Graph evaluation_graph(Graph forward, PassLog* log = nullptr);
 
 // The passes (each in its own file).
-Graph exact_means(Graph g);       // every kMean is a sum over a count; those of the loss over the whole step
-Graph scan_inputs(Graph g);       // an invariant read only at the loop's number is a scanned operand
-Graph raise_attention(Graph g);   // contract-scale-mask-softmax-(dropout)-contract -> kAttention
-Graph simplify(Graph g);          // folds constants, x*1, casts of casts, renames of renames
+Graph exact_means(
+    Graph g);  // every kMean is a sum over a count; those of the loss over the whole step
+Graph sink_constants(Graph g);   // loops compute constants, positions and causal masks themselves
+Graph scan_inputs(Graph g);      // an invariant read only at the loop's number is a scanned operand
+Graph raise_attention(Graph g);  // contract-scale-mask-softmax-(dropout)-contract -> kAttention
+Graph simplify(Graph g);         // folds constants, x*1, casts of casts, renames of renames
 Graph eliminate_common(Graph g);  // equal nodes in a region are one
 Graph eliminate_dead(Graph g);    // nothing unused is left (also loop carries and collects)
 

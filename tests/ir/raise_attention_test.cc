@@ -200,6 +200,40 @@ TEST(RaiseAttention, LeavesTheRest) {
   expect_raised(o, "hidden scores are finite", false);
 }
 
+// The mask is made once, outside of two nested loops.
+TEST(RaiseAttention, CausalMaskFromOutsideTheLoops) {
+  Program p;
+  const DimId T = p.dim("T", 3), S = p.dim("S", 3), K = p.dim("K", 2), L = p.dim("h", 2),
+              M = p.dim("i", 2);
+  const ValueId x = p.input("x", {T, K}), w = p.input("w", {L, M, K});
+  const ValueId shown = p.b.make(Op::kGe, {iota(p.b, T), iota(p.b, S)}, dims_attr({T, S}));
+  const ValueId hidden = number(p.b, -INFINITY);
+  Body outer(p.g, L);
+  const ValueId h = outer.carry(x), wo = outer.scan(w), so = outer.invariant(shown),
+                ho = outer.invariant(hidden);
+  Builder ob = outer.builder();
+  Body inner(p.g, M);
+  const ValueId y = inner.carry(h), wi = inner.scan(wo), si = inner.invariant(so),
+                hi = inner.invariant(ho);
+  Builder b = inner.builder();
+  const ValueId k = renamed(b, b.mul(y, wi), T, S);
+  const ValueId probs =
+      b.make(Op::kSoftmax, {b.where(si, contract(b, y, k, {K}), hi)}, dims_attr({S}));
+  const ValueId next = inner.close(ob, {contract(b, probs, k, {S})})[0];
+  const ValueId out = outer.close(p.b, {next})[0];
+  p.output("loss", p.b.sum(p.b.mul(out, out), {T, K}));
+  const Graph g = train_and_check(p.g, {});
+  EXPECT_EQ(count_ops(g, Op::kAttention), 1U);
+  for (const Node& node : g.nodes) {
+    if (node.op == Op::kAttention) {
+      EXPECT_TRUE(node.attrs.causal && !node.attrs.masked);
+    }
+    if (node.op == Op::kRepeat && !node.loop.reverse) {
+      EXPECT_EQ(node.loop.invariants, 0);
+    }
+  }
+}
+
 // Row 2 sees nothing: zeros, and finite gradients elsewhere.
 TEST(RaiseAttention, FullyMaskedRow) {
   for (bool raise : {false, true}) {
