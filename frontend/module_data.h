@@ -72,10 +72,11 @@ struct Signature {
 
 // A fact about sizes that a definition needs; `$`-symbols in it are its own parameters.
 struct DefCondition {
-  enum class Kind { kEqual, kWhole } kind = Kind::kEqual;   // left == right; left whole and >= 0
+  enum class Kind { kEqual, kAtMost, kWhole } kind = Kind::kEqual;   // ==, <=; left whole and >= 0
   ir::Size left, right;
   std::string what;      // the fact, "a split of `D` into (H, K)"
   std::string help;      // may be empty
+  std::string dim;       // left is the size of this dim: the help is the line `dim NAME = right`
   Span span;             // where in the body
   std::string origin;    // "`Conv`": the definition in which it arose
 };
@@ -152,7 +153,8 @@ struct Module {
   std::vector<std::unique_ptr<Unit>> units;       // [0] is the program
   std::vector<std::unique_ptr<Unit>> library;     // parsed files of the standard library
   std::vector<std::unique_ptr<Definition>> definitions;
-  std::map<std::string, Definition*> library_definitions;
+  std::map<std::string, Definition*> library_definitions;  // of the files that are parsed
+  std::vector<std::string> library_names;         // of all files: for did-you-mean
   std::map<std::string, DimDecl> dims;            // of all files, unified by name; the importer's win
   std::vector<std::string> dim_order;
   CheckOptions options;
@@ -179,7 +181,11 @@ struct Module {
 enum class Decision { kYes, kNo, kOpen };
 // `symbols` are substituted before deciding (declared or final bindings).
 Decision decide_equal(const ir::Size& left, const ir::Size& right, const ir::Bindings& symbols);
+Decision decide_at_most(const ir::Size& left, const ir::Size& right, const ir::Bindings& symbols);
 Decision decide_whole(const ir::Size& size, const ir::Bindings& symbols);
+// Sizes with everything known put in; `$` of dim parameters taken off for the reader.
+ir::Size with_known(const ir::Size& size, const ir::Bindings& symbols);
+std::string reader_text(const ir::Size& size);
 
 // Checks a definition's body once (and those it calls). False when it has errors.
 bool ensure_checked(Module& module, Definition& definition, Diagnostics& diagnostics);
