@@ -32,6 +32,36 @@ std::vector<ir::NodeId> step_totals(const ir::Graph& g) {
   return found;
 }
 
+// Inputs that nothing reads are gone, with their nodes.
+ir::Graph drop_unused_inputs(ir::Graph g) {
+  std::vector<bool> read(g.values.size());
+  for (const ir::Region& region : g.regions) {
+    for (const ir::ValueId v : region.results) read[static_cast<size_t>(v.index)] = true;
+    for (const ir::NodeId id : region.nodes) {
+      for (const ir::ValueId v : g.node(id).operands) read[static_cast<size_t>(v.index)] = true;
+    }
+  }
+  std::vector<ir::Input> kept;
+  std::vector<ir::InputId> now(g.inputs.size());
+  for (size_t i = 0; i < g.inputs.size(); ++i) {
+    if (!read[static_cast<size_t>(g.inputs[i].value.index)]) continue;
+    now[i] = ir::InputId{static_cast<int32_t>(kept.size())};
+    kept.push_back(g.inputs[i]);
+  }
+  g.inputs = std::move(kept);
+  std::vector<ir::NodeId> nodes;
+  for (const ir::NodeId id : g.region(ir::RegionId{0}).nodes) {
+    ir::Node& node = g.node(id);
+    if (node.op == ir::Op::kInput) {
+      node.attrs.input = now[static_cast<size_t>(node.attrs.input.index)];
+      if (!node.attrs.input.valid()) continue;
+    }
+    nodes.push_back(id);
+  }
+  g.region(ir::RegionId{0}).nodes = std::move(nodes);
+  return g;
+}
+
 }  // namespace
 
 Program compile(const ir::Graph& graph, const ir::Bindings& bindings, const CompileOptions& options) {
@@ -77,7 +107,7 @@ ir::Graph step_total_graph(const ir::Graph& graph) {
     top.results.push_back(graph.node(id).operands[0]);
     counts.outputs.push_back({"step_total:" + std::to_string(counts.outputs.size())});
   }
-  return ir::eliminate_dead(std::move(counts));
+  return drop_unused_inputs(ir::eliminate_dead(std::move(counts)));
 }
 
 ir::Graph supply_step_totals(ir::Graph graph) {

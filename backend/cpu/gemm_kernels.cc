@@ -63,7 +63,7 @@ namespace avx512 {
 #define CAD_VECTORS 2
 #define CAD_ROWS 14
 #define CAD_NAME "avx512"
-#define CAD_MULTIPLY(x, y) __builtin_bit_cast(VecL, _mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
+#define CAD_MULTIPLY(x, y) __builtin_bit_cast(VecL, _mm512_maskz_mul_epu32(0xFF, (__m512i)(x), (__m512i)(y)))
 #include "backend/cpu/gemm_kernels.inl"
 #include "backend/cpu/row_kernels.inl"
 }  // namespace avx512
