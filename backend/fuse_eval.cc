@@ -347,7 +347,12 @@ bool Evaluator::settle_stores() {
       }
       const int64_t elements = c_.elements(g_.type(v));   // of nothing: strides may be 0, and do not matter
       if (elements != 0 && (!exact || radix != elements)) continue;
-      p_.stores.push_back({v, candidate.address, candidate.expr, p_.has_inner() && (used & p_.inner_mask()) == 0});
+      const bool row = p_.has_inner() && (used & p_.inner_mask()) == 0;
+      Affine address = candidate.address;
+      if (elements == 0) address.coefs.assign(p_.loops.size(), 1);
+      for (size_t l = 0; elements == 0 && row && l < p_.loops.size(); ++l)
+        if (p_.loops[l].inner) address.coefs[l] = 0;
+      p_.stores.push_back({v, address, candidate.expr, row});
       settled = true;
       break;
     }

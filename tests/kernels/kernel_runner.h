@@ -289,7 +289,7 @@ inline void expect_close(const std::vector<ir::Tensor>& got, const std::vector<i
     const double tolerance = tolerance_of(want[r].dtype) * factor;
     int faults = 0;
     for (size_t i = 0; i < want[r].data.size() && faults < 5; ++i) {
-      const double a = got[r].data[i], e = want[r].data[i];
+      const double a = got[r].data[i], e = ir::round_to(want[r].data[i], want[r].dtype);
       const bool same = (std::isnan(a) && std::isnan(e)) || a == e || std::abs(a - e) <= tolerance * std::max(1.0, std::abs(e));
       if (!same) ++faults;
       EXPECT_TRUE(same) << "result " << r << " element " << i << ": " << a << ", wanted " << e;
