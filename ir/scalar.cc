@@ -97,6 +97,16 @@ Scalar Scalar::call(std::string fn, std::vector<Scalar> args) {
       return size(fn == "add" ? *a + *b : fn == "sub" ? *a - *b : *a * *b);
     }
   }
+  // P ^ 2 of a size is a size (also so that the text form of a size reads back as one).
+  if (fn == "pow" && args[0].is_whole() && args[1].kind() == Kind::kNumber && args[1].is_whole()) {
+    const auto base = args[0].as_size();
+    const double power = *args[1].number();
+    if (base && power >= 1 && power <= 16) {
+      Size result = *base;
+      for (int i = 1; i < static_cast<int>(power); ++i) result = result * *base;
+      return size(result);
+    }
+  }
   Node node;
   node.kind = Kind::kCall;
   node.fn = std::move(fn);
