@@ -154,8 +154,8 @@ TypeId AstBuilder::type(P::TypeContext* context) {
 std::vector<StmtId> AstBuilder::block(P::BlockContext* context, Span& place, bool& broken) {
   std::vector<StmtId> body;
   place = braces(context->LBRACE(), context->RBRACE());
-  broken = broken || faulty(context);
   for (P::StmtContext* node : context->stmt()) body.push_back(stmt(node));
+  broken = broken || faulty(context);
   return body;
 }
 
@@ -164,6 +164,7 @@ StmtId AstBuilder::stmt(P::StmtContext* context) {
   stmt.span = span(context);
   stmt.broken = faulty(context);
   stmt_parts(context, stmt);
+  if (stmt.kind != StmtKind::kRepeat) stmt.broken = faulty(context);  // building reports, too
   if (stmt.kind == StmtKind::kError ||
       (stmt.broken && (stmt.kind == StmtKind::kBind || stmt.kind == StmtKind::kParam))) {
     guess_names(stmt, stmt.names);

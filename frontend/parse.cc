@@ -49,6 +49,14 @@ class Recovery : public antlr4::DefaultErrorStrategy {
 
   antlr4::Token* recoverInline(antlr4::Parser* parser) override {
     const size_t rule = parser->getContext()->getRuleIndex();
+    if (rule == P::RuleBlock && parser->getExpectedTokens().contains(static_cast<ssize_t>(P::LBRACE))) {
+      fault(parser, parser->getCurrentToken()->getTokenIndex());
+      while (!at(parser, P::LBRACE) && !ends(parser)) parser->consume();
+      if (!at(parser, P::LBRACE)) throw antlr4::InputMismatchException(parser);
+      antlr4::Token* token = parser->getCurrentToken();
+      parser->consume();
+      return token;
+    }
     const bool separator = rule == P::RuleFile || rule == P::RuleExpression || rule == P::RuleSection ||
                            rule == P::RuleBlock;
     if (!separator || !parser->getExpectedTokens().contains(static_cast<ssize_t>(P::NL))) {

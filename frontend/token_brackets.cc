@@ -80,7 +80,7 @@ void TokenTidier::resync_line(size_t i) {
     const bool apart = ends_operand(last()) && starts_operand(kind) && kind != Tok::LPAREN &&
                        kind != Tok::MINUS && indent_[i] <= top.indent;
     const bool binds = raw_kind(i + 1) == Tok::ASSIGN && kind == Tok::NAME &&
-                       (top.kind == Tok::LPAREN || ends_operand(last())) && indent_[i] <= top.indent;
+                       (top.kind == Tok::LPAREN || last() == Tok::LBRACK || ends_operand(last())) && indent_[i] <= top.indent;
     if (!keyword && !apart && !binds) break;
     pop_repaired();
     closed = true;

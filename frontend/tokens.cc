@@ -182,7 +182,7 @@ void TokenTidier::take_newline(size_t i) {
   const Tok kind = raw_kind(next);
   if (kind == Tok::PIPE && !out_.tokens.empty()) return;
   if (last() == Tok::COMMA && in_section_ && !stack_.empty()) return;
-  if (continues_line(last())) {
+  if (continues_line(last()) && out_.tokens.size() - statement_begin_ > 1) {
     // A dangling operator costs its own statement, not the next one as well.
     const bool fresh = kind == Tok::END || kind == Tok::RBRACE || is_statement_keyword(kind) ||
                        item_starts(next) || (last() != Tok::COMMA && binding_starts(next));
