@@ -194,6 +194,25 @@ class IdTracer {
   std::set<std::string> found_;
 };
 
+using Limits = std::map<std::string, std::vector<ir::Size>>;
+
+// one_hot[V](ids) is f32(ids == iota[V]).
+void one_hot_limits(const ir::Graph& graph, ValueId equal, IdTracer& tracer, Limits& limits) {
+  const ir::NodeId def = graph.value(equal).def;
+  if (!def.valid() || graph.node(def).op != Op::kEq) return;
+  for (size_t side = 0; side < 2; ++side) {
+    ir::NodeId at = graph.value(graph.node(def).operands[side]).def;
+    while (at.valid() && graph.node(at).op == Op::kBroadcast) {
+      at = graph.value(graph.node(at).operands[0]).def;
+    }
+    if (!at.valid() || graph.node(at).op != Op::kIota) continue;
+    const ir::Size size = graph.dim(graph.node(at).attrs.dim).size;
+    for (const std::string& name : tracer.data_of(graph.node(def).operands[1 - side])) {
+      limits[name].push_back(size);
+    }
+  }
+}
+
 }  // namespace
 
 void output_means(ir::Graph& graph, ValueId value, ValueId row_mask, const std::string& name) {
@@ -213,22 +232,15 @@ void output_means(ir::Graph& graph, ValueId value, ValueId row_mask, const std::
 
 void find_id_limits(const ir::Graph& graph, ir::DataSpec& data) {
   IdTracer tracer(graph);
-  std::map<std::string, std::vector<ir::Size>> limits;
+  Limits limits;
   for (const ir::Node& node : graph.nodes) {
     if (node.op == Op::kGather) {
       const ir::Type& type = graph.value(node.operands[0]).type;
       if (!type.has(node.attrs.dim)) continue;
       for (const std::string& name : tracer.data_of(node.operands[1]))
         limits[name].push_back(graph.dim(node.attrs.dim).size);
-    } else if (node.op == Op::kEq) {  // one_hot[V](ids) is iota[V] == ids
-      for (size_t side = 0; side < 2; ++side) {
-        const ir::NodeId def = graph.value(node.operands[side]).def;
-        if (!def.valid() || graph.node(def).op != Op::kIota || node.attrs.site != "one_hot")
-          continue;
-        for (const std::string& name : tracer.data_of(node.operands[1 - side])) {
-          limits[name].push_back(graph.dim(graph.node(def).attrs.dim).size);
-        }
-      }
+    } else if (node.op == Op::kCast && ir::is_float(node.attrs.dtype)) {
+      one_hot_limits(graph, node.operands[0], tracer, limits);
     }
   }
   for (ir::DataSource& source : data) {

@@ -253,7 +253,7 @@ bool check_parameters(const Module& module, const TrainUse& train, const ir::Gra
     diagnostics.add(d);
     fine = false;
   }
-  if (!orphans.empty()) {
+  if (fine && !orphans.empty()) {
     diagnostics
         .add(make_diagnostic(DiagId::E0317,
                              train.optimizers.empty() ? loss : train.optimizers[0].span,

@@ -139,15 +139,15 @@ void SectionChecker::unknown_key(const Section& s, const SectionTable& table, co
   const std::string what = table.dims && table.keys.empty() ? "dim" : "key";
   Diagnostic& d = read_.report(DiagId::E0301, key.span,
                                fmt::format("`{}` has no {} `{}`", s.kind.text, what, key.text));
+  for (const SectionTable& other : section_tables()) {
+    if (find_key(other, key.text) == nullptr) continue;
+    d.help(fmt::format("`{}` is a key of `{}`", key.text, other.kind));
+    return;
+  }
   if (auto near = suggest(key.text, names)) {
     d.help(fmt::format("did you mean `{}`?", *near));
     d.helps.back().span = key.span;
     d.helps.back().replacement = *near;
-    return;
-  }
-  for (const SectionTable& other : section_tables()) {
-    if (find_key(other, key.text) == nullptr) continue;
-    d.help(fmt::format("`{}` is a key of `{}`", key.text, other.kind));
     return;
   }
   if (!table.keys.empty()) {

@@ -191,9 +191,9 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
   const int at = name.empty() ? 4 : signature.find_parameter(name);
   if (at < 4) {
     std::vector<std::string> names = {"lr", "of", "decay_all"};
+    if (signature.find_parameter("beta1") >= 4) names.push_back("betas");
     for (size_t i = 4; i < signature.parameters.size(); ++i)
       names.push_back(signature.parameters[i].name);
-    if (signature.find_parameter("beta1") >= 4) names.push_back("betas");
     Diagnostic& d = read_.report(DiagId::E0315, arg.name.span,
                                  fmt::format("`{}` takes no `{}`", use.name, name));
     if (auto near = suggest(name, names)) d.help(fmt::format("did you mean `{}`?", *near));

@@ -40,8 +40,8 @@ struct Key {
 
 struct SectionTable {
   const char* kind;  // "train"
-  std::vector<Key> keys;
-  std::vector<std::string> nested;  // kinds of sections that may stand in it
+  std::vector<Key> keys = {};
+  std::vector<std::string> nested = {};  // kinds of sections that may stand in it
   bool dims = false;                // a key may also be a dim: train binds it, shard splits it
   bool top = false;                 // may stand in the file
 };
