@@ -120,7 +120,7 @@ bool check_devices(const CommonOptions& common, int& status) {
   if (common.gpus) {
     Diagnostic error = make_error(DiagId::E0504, "this build has no CUDA support", kExitUsage);
     error.note("`--gpus` needs a build with the CUDA toolkit (cuBLAS, NVRTC) installed")
-        .help(fmt::format("run on CPU devices: `--devices {}`", *common.gpus));
+        .help("run on the CPU instead: `--devices 1`");
     status = fail(common, error);
     return false;
   }
