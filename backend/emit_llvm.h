@@ -93,7 +93,8 @@ class StageEmitter {
   Value* emit_index(const kernel::Expr& e, int depth, int copy);
   Value* emit_random(const kernel::Expr& e, int depth, int copy);
   Value* stream_key(const kernel::Expr& e);
-  std::vector<Value*> philox(Value* key, Value* element, int words);
+  const std::vector<Value*>& round_keys(const kernel::Expr& e, bool vector);
+  std::vector<Value*> philox(const std::vector<Value*>& keys, Value* element, int words);
   Value* floor_divide(Value* a, Value* b);
   Value* splat(Value* scalar) { return b_.CreateVectorSplat(static_cast<unsigned>(n_), scalar); }
   Value* per_lane(const char* symbol, llvm::Type* result, const std::vector<Value*>& x);
@@ -134,6 +135,7 @@ class StageEmitter {
   std::vector<std::vector<Value*>> accumulators_, index_accumulators_;  // allocas: [reduction][copy]
   std::vector<std::vector<Value*>> results_;                            // [reduction][copy]
   std::map<std::pair<uint64_t, std::vector<kernel::ExprId>>, Value*> keys_;
+  std::map<std::pair<Value*, bool>, std::vector<Value*>> round_keys_;
   std::map<size_t, Value*> arguments_;
 };
 

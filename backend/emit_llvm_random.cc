@@ -49,31 +49,53 @@ llvm::Value* StageEmitter::stream_key(const Expr& e) {
                                         b_.getInt64(numbers.size())});
 }
 
-// The first `words` words of the block of each element (i64, scalar or vector).
-std::vector<llvm::Value*> StageEmitter::philox(Value* key, Value* element, int words) {
-  llvm::Type* i32 = like(element, b_.getInt32Ty());
-  llvm::Type* i64 = element->getType();
-  auto wide = [&](Value* x) { return element->getType()->isVectorTy() ? splat(x) : x; };
-  auto high = [&](Value* x) { return b_.CreateTrunc(b_.CreateLShr(x, llvm::ConstantInt::get(x->getType(), 32)), like(x, b_.getInt32Ty())); };
-  auto low = [&](Value* x) { return b_.CreateTrunc(x, like(x, b_.getInt32Ty())); };
+// The ten keys of a stream's rounds, splat and ready outside of all loops that do not need them inside.
+const std::vector<llvm::Value*>& StageEmitter::round_keys(const Expr& e, bool vector) {
+  int depth = 0;
+  for (ExprId o : e.operands) depth = std::max(depth, depth_[static_cast<size_t>(o)]);
+  Value* key = stream_key(e);
+  std::vector<Value*>& keys = round_keys_[{key, vector}];
+  if (!keys.empty()) return keys;
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  llvm::BasicBlock* block = scope(depth).block;
+  if (block->getTerminator() != nullptr)
+    b_.SetInsertPoint(block->getTerminator());
+  else
+    b_.SetInsertPoint(block);
+  Value* half[2] = {b_.CreateTrunc(key, b_.getInt32Ty()),
+                    b_.CreateTrunc(b_.CreateLShr(key, b_.getInt64(32)), b_.getInt32Ty())};
+  const uint32_t weyl[2] = {0x9E3779B9, 0xBB67AE85};
+  for (int round = 0; round < 10; ++round)
+    for (int h = 0; h < 2; ++h) {
+      Value* wide = b_.CreateZExt(half[h], b_.getInt64Ty());
+      keys.push_back(vector ? splat(wide) : wide);
+      half[h] = b_.CreateAdd(half[h], b_.getInt32(weyl[h]));
+    }
+  return keys;
+}
+
+// The first `words` words of the block of each element (i64, scalar or vector). Words stay in i64
+// lanes, of which the low half counts: a product is one 32 x 32 -> 64 multiplication, its high half a shift.
+std::vector<llvm::Value*> StageEmitter::philox(const std::vector<Value*>& keys, Value* element, int words) {
+  llvm::Type* type = element->getType();
+  auto wide = [&](uint64_t x) { return llvm::ConstantInt::get(type, x); };
+  auto times = [&](Value* x, uint64_t by) { return b_.CreateMul(b_.CreateAnd(x, wide(0xFFFFFFFF)), wide(by)); };
+  auto high = [&](Value* x) { return b_.CreateLShr(x, wide(32)); };
   Value* step = argument(offsetof(KernelArgs, step));
-  Value* c[4] = {low(element), high(element), wide(low(step)), wide(high(step))};
-  Value* key0 = low(key);
-  Value* key1 = high(key);
-  for (int round = 0; round < 10; ++round) {
-    Value* p0 = b_.CreateMul(b_.CreateZExt(c[0], i64), llvm::ConstantInt::get(i64, 0xD2511F53));
-    Value* p1 = b_.CreateMul(b_.CreateZExt(c[2], i64), llvm::ConstantInt::get(i64, 0xCD9E8D57));
-    Value* next0 = b_.CreateXor(b_.CreateXor(high(p1), c[1]), wide(key0));
-    Value* next2 = b_.CreateXor(b_.CreateXor(high(p0), c[3]), wide(key1));
-    c[0] = next0;
-    c[1] = low(p1);
-    c[2] = next2;
-    c[3] = low(p0);
-    key0 = b_.CreateAdd(key0, b_.getInt32(0x9E3779B9));
-    key1 = b_.CreateAdd(key1, b_.getInt32(0xBB67AE85));
+  Value* step_high = b_.CreateLShr(step, b_.getInt64(32));
+  const bool vector = type->isVectorTy();
+  Value* c[4] = {element, high(element), vector ? splat(step) : step, vector ? splat(step_high) : step_high};
+  for (size_t round = 0; round < 10; ++round) {
+    Value* p0 = times(c[0], 0xD2511F53);
+    Value* p1 = times(c[2], 0xCD9E8D57);
+    c[0] = b_.CreateXor(b_.CreateXor(high(p1), c[1]), keys[2 * round]);
+    c[1] = p1;
+    c[2] = b_.CreateXor(b_.CreateXor(high(p0), c[3]), keys[2 * round + 1]);
+    c[3] = p0;
   }
-  CAD_CHECK(c[0]->getType() == i32, "philox changed its width");
-  return {c, c + words};
+  std::vector<Value*> result;
+  for (int w = 0; w < words; ++w) result.push_back(b_.CreateTrunc(c[w], like(element, b_.getInt32Ty())));
+  return result;
 }
 
 llvm::Value* StageEmitter::emit_random(const Expr& e, int depth, int copy) {
@@ -110,12 +132,12 @@ llvm::Value* StageEmitter::emit_random(const Expr& e, int depth, int copy) {
     meet(element, term);
     element = b_.CreateAdd(element, term);
   }
-  Value* key = stream_key(e);
+  const std::vector<Value*>& keys = round_keys(e, element->getType()->isVectorTy());
   if (e.op == ir::Op::kNormal) {
-    std::vector<Value*> words = philox(key, element, 2);
+    std::vector<Value*> words = philox(keys, element, 2);
     return per_lane(kStandardNormalSymbol, b_.getFloatTy(), words);
   }
-  Value* word = philox(key, element, 1)[0];
+  Value* word = philox(keys, element, 1)[0];
   Value* top = b_.CreateLShr(word, llvm::ConstantInt::get(word->getType(), 8));
   llvm::Type* f32 = like(word, b_.getFloatTy());
   return b_.CreateFMul(b_.CreateSIToFP(top, f32), llvm::ConstantFP::get(f32, 0x1p-24));
