@@ -62,7 +62,13 @@ BuiltinArgs take(Elaborator& e, const Call& call, std::initializer_list<const ch
       if (found == names.end()) {
         Diagnostic& d = e.error(DiagId::E0108, a.name.span, fmt::format("`{}` has no argument `{}`", call.name, a.name.text), "unknown");
         const std::vector<std::string> all(names.begin(), names.end());
-        if (auto near = suggest(a.name.text, all)) d.help(fmt::format("did you mean `{}`?", *near));
+        if (auto near = suggest(a.name.text, all)) {
+          d.help(fmt::format("did you mean `{}`?", *near));
+        } else {
+          std::string text;
+          for (const std::string& n : all) text += (text.empty() ? "`" : ", `") + n + "`";
+          d.note("its arguments are " + text);
+        }
         return out;
       }
       at = static_cast<size_t>(found - names.begin());

@@ -218,6 +218,7 @@ void Elaborator::report_not_subset(const ShapeError& e, const Site& site, const 
       d.help(fmt::format("rename one side: `[{} -> {}]`", from, to));
       return;
     }
+    if (known_size(only_a[0]).empty() || known_size(only_b[0]).empty()) return;
     const std::string_view text = tensors[1]->span.valid() ? module.sources->text(tensors[1]->span) : std::string_view{};
     if (!text.empty() && text.size() < 30) {
       d.help(fmt::format("project first: `Linear[{} -> {}]({})`", from, to, text));

@@ -292,7 +292,13 @@ EValue Elaborator::member(const EValue& v, const Expr& e) {
       if (b.kind != BindKind::kArgument) names.push_back(name);
     }
     std::sort(names.begin(), names.end());
-    if (auto near = suggest(e.member.text, names)) err.help(fmt::format("did you mean `{}`?", *near));
+    if (auto near = suggest(e.member.text, names)) {
+      err.help(fmt::format("did you mean `{}`?", *near));
+    } else if (!names.empty()) {
+      std::string text;
+      for (const std::string& n : names) text += (text.empty() ? "`" : ", `") + n + "`";
+      err.note("it has " + text);
+    }
     return {};
   }
   if (!out.tensor()) return out;

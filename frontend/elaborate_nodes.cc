@@ -136,7 +136,7 @@ std::optional<ValueId> Elaborator::as_tensor(const EValue& v, std::optional<DTyp
     case EValue::Kind::kInstance:
       error(DiagId::E0112, v.span.valid() ? v.span : op_span, fmt::format("{} takes a value, not a layer", what),
             "an instance")
-          .help("call it: `name(x)`");
+          .help(fmt::format("call it: `{}(..)`", v.span.valid() ? module.sources->text(v.span) : "name"));
       return std::nullopt;
     case EValue::Kind::kError: return std::nullopt;
   }
@@ -379,11 +379,10 @@ void Elaborator::condition_failed(const DefCondition& c) {
   }
   const bool equal = c.kind == Kind::kEqual;
   Diagnostic& d = error(from_call ? DiagId::E0218 : DiagId::E0206, c.span,
-                        from_call ? fmt::format("{}{}", whose, c.what)
+                        from_call ? fmt::format("sizes do not fit `{}`: {}", c.origin, c.what)
                                   : fmt::format("{}: {}", equal ? "sizes must agree" : "a size is too large", c.what),
                         fmt::format("{} {} {}", side(c.left), equal ? "is not" : "is more than", side(c.right)));
-  note_origins(module, c.left, d);
-  note_origins(module, c.right, d);
+  note_origins(module, c.left + c.right, d);
   if (!c.help.empty()) d.help(c.help);
   if (!c.dim.empty()) d.help(fmt::format("declare it so: `dim {} = {}`", c.dim, reader_text(c.right)));
 }

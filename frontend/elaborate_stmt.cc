@@ -390,7 +390,10 @@ std::string maker(const Ast& ast, ExprId id) {
 }  // namespace
 
 void Elaborator::bind(const Name& name, EValue value, ExprId expr) {
-  if (!check_binding_name(name, false)) return;
+  if (!check_binding_name(name, false)) {
+    if (body->values.count(name.text) == 0) bind_error(name);  // its uses stay silent
+    return;
+  }
   auto at = body->values.find(name.text);
   if (at != body->values.end() && at->second.kind == BindKind::kState) return assign_state(name, at->second, value);
   if (value.kind == EValue::Kind::kInstance) {

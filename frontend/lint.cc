@@ -76,7 +76,7 @@ class Linter {
   }
 
   void value(const Name& n, const char* what) {
-    if (n.empty() || !capital(n)) return;
+    if (n.empty() || !capital(n) || module_.main().dims.count(n.text) != 0) return;  // E0104 says more
     std::string better = n.text;
     for (char& c : better) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     convention(n, what, "lower case", better);

@@ -10,6 +10,16 @@ namespace cad::frontend {
 
 namespace {
 
+// What other languages call our dtypes.
+const char* common_name(const std::string& name, bool tensor) {
+  if (name == "float" || name == "float32" || name == "double") return "f32";
+  if (name == "bfloat16") return "bf16";
+  if (name == "half" || name == "float16") return "f16";
+  if (name == "int" || name == "integer" || name == "int32" || name == "int64" || name == "long") return tensor ? "i32" : "int";
+  if (name == "boolean") return "bool";
+  return nullptr;
+}
+
 class TypeResolver {
  public:
   TypeResolver(const Module& module, const Unit& unit, const Signature* signature,
@@ -43,7 +53,9 @@ class TypeResolver {
       Diagnostic d = make_diagnostic(DiagId::E0117, node.span, fmt::format("unknown type `{}`", node.dtype.text));
       std::vector<std::string> names;
       for (const auto& [name, kind] : kinds) names.push_back(name);
-      if (auto near = suggest(node.dtype.text, names)) {
+      if (const char* known = common_name(node.dtype.text, false)) {
+        d.help(fmt::format("write `{}`", known));
+      } else if (auto near = suggest(node.dtype.text, names)) {
         d.help(fmt::format("did you mean `{}`?", *near));
       } else {
         d.help(fmt::format("a tensor type has brackets: `[{}]`", node.dtype.text));
@@ -76,8 +88,8 @@ class TypeResolver {
         Diagnostic d = make_diagnostic(DiagId::E0117, node.dtype.span, fmt::format("unknown type `{}`", node.dtype.text));
         std::vector<std::string> names;
         for (const auto& [name, kind] : dtypes) names.push_back(name);
-        if (node.dtype.text == "int") {
-          d.help("whole numbers of a tensor are `i32`");
+        if (const char* known = common_name(node.dtype.text, true)) {
+          d.help(fmt::format("write `{}`", known));
         } else if (auto near = suggest(node.dtype.text, names)) {
           d.help(fmt::format("did you mean `{}`?", *near));
         }
