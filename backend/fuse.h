@@ -77,11 +77,21 @@ struct LoopStore {
   bool row = false;        // independent of the inner loops
 };
 
+// A sum over all outer loops that keeps the inner ones, beside reductions over the inner ones: the
+// gain's gradient in the kernel of a layer norm's gradient.
+struct LoopColumn {
+  ir::ValueId value;
+  Affine address;          // in the value's own dense storage
+  ExprId operand = -1;
+  ir::DType dtype = ir::DType::kF32;
+};
+
 struct LoopProgram {
   std::vector<Loop> loops;
   std::vector<LoopExpr> exprs;
   std::vector<LoopReduction> reductions;
   std::vector<LoopStore> stores;
+  std::vector<LoopColumn> columns;
   std::map<ir::NodeId, double> work;      // member -> times it is evaluated, over its result's elements
   [[nodiscard]] bool has_inner() const;
   [[nodiscard]] uint64_t inner_mask() const;
@@ -112,6 +122,8 @@ std::optional<LoopProgram> evaluate(const RegionContext& context, const Group& g
 // holds them exactly. Whether something costly is computed in two phases.
 void reload_stored(const RegionContext& context, LoopProgram& program);
 bool recomputes(const LoopProgram& program);
+// Whether phases over long columns, or a few long rows, leave too few items to share out.
+bool starves_threads(const LoopProgram& program);
 
 struct ScheduledKernel {
   kernel::Kernel kernel;

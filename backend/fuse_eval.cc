@@ -69,6 +69,7 @@ void Evaluator::start() {
   dim_loops_.clear();
   loop_dim_.clear();
   reduction_outer_.clear();
+  settled_.clear();
   inner_fixed_ = failed_ = restart_ = false;
   why_.clear();
 }
@@ -81,7 +82,7 @@ bool Evaluator::attempt() {
     if (failed_) return false;
   }
   for (ValueId v : group_.stored) {   // a stored value that only free nodes read
-    if (candidates_.count(v) == 0) evaluate_sink(v);
+    if (candidates_.count(v) == 0 && settled_.count(v) == 0) evaluate_sink(v);
     if (failed_) return false;
   }
   return check_reductions() && settle_stores();
@@ -125,7 +126,38 @@ void Evaluator::evaluate_sink(ValueId v) {
     }
     indices.push_back(loop_index(d));
   }
-  value(v, indices, -1);
+  if (!column_sink(v, indices)) value(v, indices, -1);
+}
+
+// A sum over exactly the outer loops, when reductions over the inner ones stand already.
+bool Evaluator::column_sink(ValueId v, const Indices& indices) {
+  const NodeId def = g_.value(v).def;
+  if (!inner_fixed_ || !p_.has_inner() || !def.valid() || members_.count(def) == 0) return false;
+  const ir::Node& n = g_.node(def);
+  if (n.op != Op::kSum || !ir::is_float(g_.type(n.operands[0]).dtype)) return false;
+  uint64_t reduced = 0, kept = 0;
+  for (DimId d : n.attrs.dims) {
+    if (dim_loops_.count(d) == 0) return false;
+    reduced |= loops_of(loop_index(d));
+  }
+  for (const Index& i : indices) kept |= loops_of(i);
+  const uint64_t all = (uint64_t{1} << p_.loops.size()) - 1;
+  if (kept != p_.inner_mask() || reduced != (all & ~kept)) return false;
+  Indices rows;
+  for (DimId d : g_.type(n.operands[0]).dims) rows.push_back(loop_index(d));
+  LoopColumn column;
+  column.value = v;
+  column.operand = value(n.operands[0], rows, -1);
+  if (failed_ || restart_) return true;
+  int64_t stride = 1;
+  for (size_t d = indices.size(); d-- > 0;) {
+    column.address.add(indices[d].affine, stride);
+    stride *= c_.extent(g_.type(v).dims[d]);
+  }
+  p_.columns.push_back(column);
+  settled_.insert(v);
+  p_.work[def] += 1;
+  return true;
 }
 
 void Evaluator::add_loops(DimId d, bool inner) {
@@ -326,7 +358,8 @@ bool Evaluator::settle_stores() {
   uint64_t all = (uint64_t{1} << p_.loops.size()) - 1;
   uint64_t outer = all & ~p_.inner_mask();
   for (ValueId v : group_.stored) {
-    bool settled = false;
+    bool settled = settled_.count(v) != 0;
+    if (settled) continue;
     for (const StoreCandidate& candidate : candidates_[v]) {
       uint64_t used = 0;
       int64_t lowest = candidate.address.constant;

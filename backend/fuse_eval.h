@@ -38,6 +38,7 @@ class Evaluator {
   std::vector<ir::ValueId> sinks() const;
   void evaluate_sink(ir::ValueId value);
   bool settle_stores();
+  bool column_sink(ir::ValueId value, const Indices& indices);
   bool check_reductions();
   ExprId value(ir::ValueId v, const Indices& indices, ExprId predicate);
   ExprId node_value(ir::NodeId n, const Indices& indices, ExprId predicate);
@@ -99,6 +100,7 @@ class Evaluator {
   std::map<ir::DimId, std::vector<size_t>> dim_loops_;
   std::vector<std::pair<ir::DimId, size_t>> loop_dim_;  // loop -> dim, factor
   std::map<ir::DimId, std::vector<int64_t>> factors_;   // how dims are split; kept over attempts
+  std::set<ir::ValueId> settled_;                        // stored as columns
   std::vector<uint64_t> reduction_outer_;               // loops that a reduction's result depends on
   bool inner_fixed_ = false, failed_ = false, restart_ = false;
 };

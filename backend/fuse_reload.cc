@@ -95,6 +95,8 @@ void reload_stored(const RegionContext& context, LoopProgram& program) {
     r.operand = reload.rewritten(r.operand, r.phase);
     if (r.index >= 0) r.index = reload.rewritten(r.index, r.phase);
   }
+  for (LoopColumn& c : kept.columns)
+    c.operand = reload.rewritten(c.operand, kept.exprs[static_cast<size_t>(c.operand)].level);
   for (LoopStore& s : program.stores) {
     const int level = kept.exprs[static_cast<size_t>(s.expr)].level;
     if (!s.row) s.expr = reload.rewritten(s.expr, level);
@@ -130,9 +132,36 @@ bool recomputes(const LoopProgram& program) {
     mark(r.operand, r.phase);
     if (r.index >= 0) mark(r.index, r.phase);
   }
+  for (const LoopColumn& c : program.columns)
+    mark(c.operand, program.exprs[static_cast<size_t>(c.operand)].level);
   for (const LoopStore& s : program.stores)
     if (!s.row) mark(s.expr, program.exprs[static_cast<size_t>(s.expr)].level);
   return twice;
+}
+
+bool starves_threads(const LoopProgram& program) {
+  bool phases = false;
+  for (const LoopReduction& r : program.reductions) phases = phases || r.phase > 0;
+  for (const LoopStore& s : program.stores)
+    phases = phases || (!s.row && program.exprs[static_cast<size_t>(s.expr)].level > 0);
+  if (!phases) return false;
+  double outer = 1, inner = 1;
+  for (const Loop& l : program.loops) (l.inner ? inner : outer) *= static_cast<double>(l.extent);
+  if (outer * inner < 32768) return false;
+  if (outer < 8) return true;
+  // lanes along the kept loops: every phase walks down the columns again
+  double along_outer = 0, along_inner = 0;
+  auto weigh = [&](const Affine& a) {
+    double elements = 1;
+    for (size_t l = 0; l < program.loops.size(); ++l)
+      if (a.coef(l) != 0) elements *= static_cast<double>(program.loops[l].extent);
+    for (size_t l = 0; l < program.loops.size(); ++l)
+      if (std::abs(a.coef(l)) == 1) (program.loops[l].inner ? along_inner : along_outer) += elements;
+  };
+  for (const LoopExpr& e : program.exprs)
+    if (e.kind == Kind::kLoad) weigh(e.index.affine);
+  for (const LoopStore& s : program.stores) weigh(s.address);
+  return along_outer > along_inner && inner >= 512 && outer < 4096;
 }
 
 }  // namespace cad::backend::fuse

@@ -1,5 +1,5 @@
 // backend/fuse_schedule.cc -- how a LoopProgram runs: the order of its loops, which of them carries
-// the lanes, and one of five nests. All choices depend on extents and strides alone, so results do
+// the lanes, and one of six nests. All choices depend on extents and strides alone, so results do
 // not depend on the number of threads. See backend/fuse_schedule.h.
 #include "backend/fuse_schedule.h"
 
@@ -32,7 +32,9 @@ ScheduledKernel Scheduler::run() {
   drop_unused();
   order_loops();
   merge_loops();
-  if (inner_.empty() && p_.reductions.empty()) {
+  if (!p_.columns.empty()) {
+    rows_and_columns_nest();
+  } else if (inner_.empty() && p_.reductions.empty()) {
     pointwise_nest();
   } else {
     const bool kept_lanes = [this] {
@@ -65,6 +67,7 @@ void Scheduler::drop_unused() {
   std::vector<char> used(p_.exprs.size(), 0), reduced(p_.reductions.size(), 0);
   std::vector<ExprId> work;
   for (const LoopStore& s : p_.stores) work.push_back(s.expr);
+  for (const LoopColumn& c : p_.columns) work.push_back(c.operand);
   while (!work.empty()) {
     ExprId e = work.back();
     work.pop_back();
@@ -104,6 +107,7 @@ void Scheduler::each_affine(F&& f) const {
     if (e.kind == Kind::kRandom) f(e.rows, 0.0);
   }
   for (const LoopStore& s : p_.stores) f(s.address, 2.0);
+  for (const LoopColumn& c : p_.columns) f(c.address, 0.0);
 }
 
 // Loops with small strides in the heavy accesses go inside.
@@ -158,6 +162,7 @@ void Scheduler::merge_loops() {
         drop(e.rows);
       }
       for (LoopStore& s : p_.stores) drop(s.address);
+      for (LoopColumn& c : p_.columns) drop(c.address);
       loops->erase(loops->begin() + static_cast<std::ptrdiff_t>(i) - 1);
     }
   }
@@ -301,6 +306,41 @@ void Scheduler::split_rows_nest() {
   write_stage(dims, true, strides);
   combine.push_back({-1, Role::kInner, chunks, -1, 0, true});
   write_combining_stage(combine, static_cast<int>(combine.size()) - 1, chunks);
+}
+
+void Scheduler::rows_and_columns_nest() {
+  const int64_t rows = outer_.empty() ? 1 : p_.loops[outer_[0]].extent, columns = product(inner_);
+  const int64_t chunks = chunk_count(rows, product(outer_) * columns);
+  std::vector<Dim> dims = {{-1, Role::kParallel, chunks, -1, 0, false}};
+  std::vector<int64_t> strides = {columns};
+  for (size_t i = 0; i < outer_.size(); ++i) {
+    Dim d{static_cast<int>(outer_[i]), Role::kSequential, p_.loops[outer_[i]].extent, -1, 0, false};
+    if (i == 0) {
+      d.chunk_of = 0;
+      d.chunk = ceil_div(rows, chunks);
+    }
+    dims.push_back(d);
+    strides.push_back(0);
+  }
+  std::vector<int64_t> dense;
+  int64_t stride = 1;
+  for (size_t i = inner_.size(); i-- > 0;) {
+    dense.insert(dense.begin(), stride);
+    stride *= p_.loops[inner_[i]].extent;
+  }
+  std::vector<Dim> combine;
+  for (size_t i = 0; i < inner_.size(); ++i) {
+    dims.push_back({static_cast<int>(inner_[i]), Role::kInner, p_.loops[inner_[i]].extent, -1, 0, i + 1 == inner_.size()});
+    strides.push_back(dense[i]);
+    combine.push_back({static_cast<int>(inner_[i]), Role::kParallel, p_.loops[inner_[i]].extent, -1, 0, false});
+  }
+  write_rows_stage(dims, strides);
+  combine.back().role = Role::kSequential;
+  combine.back().lanes = true;
+  combine.push_back({-1, Role::kInner, chunks, -1, 0, false});
+  outer_.swap(inner_);   // the combining stage keeps what were the inner loops
+  write_combining_stage(combine, static_cast<int>(combine.size()) - 1, chunks);
+  outer_.swap(inner_);
 }
 
 void Scheduler::streamed_columns_nest() {

@@ -44,17 +44,21 @@ class Scheduler {
   void lane_per_row_nest();               // lanes along kept loops
   void split_rows_nest();                 // few long rows: partial results of chunks, then combined
   void streamed_columns_nest();           // columns summed over many rows, read in storage order
+  void rows_and_columns_nest();           // reductions along rows, and sums of columns beside them
   [[nodiscard]] std::vector<Dim> parallel_dims(const std::vector<size_t>& loops, int64_t row) const;
   template <class F> void each_affine(F&& f) const;
 
   // fuse_stage.cc
   void write_stage(const std::vector<Dim>& dims, bool partial, const std::vector<int64_t>& partial_strides);
+  void write_rows_stage(const std::vector<Dim>& dims, const std::vector<int64_t>& partial_strides);
+  int32_t add_scratch(ir::DType dtype, int64_t elements);
   void write_combining_stage(const std::vector<Dim>& dims, int chunk_dim, int64_t chunks);
   kernel::ExprId copy(ExprId e);
   kernel::Linear linear(const Affine& a) const;
   kernel::Slot slot(int64_t value) const;
   int32_t buffer(ir::ValueId v, bool written);
   void finish_stage(const std::vector<Dim>& dims);
+  void add_full_stores();
   void add_row_stores();
   void find_overwrites();
   void estimate();

@@ -104,13 +104,7 @@ void Scheduler::add_row_stores() {
   }
 }
 
-// partial: reductions end as partial results in scratch (`strides` a dim), row stores come later.
-void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial, const std::vector<int64_t>& strides) {
-  dims_ = dims;
-  stage_ = kernel::Stage();
-  copied_.clear();
-  reduction_of_.clear();
-  partials_ = nullptr;
+void Scheduler::add_full_stores() {
   for (const LoopStore& s : p_.stores) {
     if (s.row) continue;
     kernel::Store store;
@@ -120,6 +114,16 @@ void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial, const st
     store.phase = p_.exprs[static_cast<size_t>(s.expr)].level;
     stage_.stores.push_back(store);
   }
+}
+
+// partial: reductions end as partial results in scratch (`strides` a dim), row stores come later.
+void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial, const std::vector<int64_t>& strides) {
+  dims_ = dims;
+  stage_ = kernel::Stage();
+  copied_.clear();
+  reduction_of_.clear();
+  partials_ = nullptr;
+  add_full_stores();
   if (!partial) {
     add_row_stores();
     finish_stage(dims);
@@ -132,10 +136,7 @@ void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial, const st
   for (const Dim& d : dims) columns = columns || d.role == Role::kSequential;
   for (const LoopReduction& r : p_.reductions) {
     kernel::Store store;
-    store.buffer = static_cast<int32_t>(out_.kernel.buffers.size());
-    out_.kernel.buffers.push_back({r.dtype, true, true, slot(out_.call.scratch_bytes)});
-    scratch_.push_back(store.buffer);
-    out_.call.scratch_bytes += (elements * 4 + 63) / 64 * 64;
+    store.buffer = add_scratch(r.dtype, elements);
     for (int64_t s : strides) store.linear.strides.push_back(slot(s));
     if (columns) {
       store.expr = copy(r.operand);
@@ -154,6 +155,37 @@ void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial, const st
     }
     stage_.stores.push_back(store);
   }
+  finish_stage(dims);
+}
+
+int32_t Scheduler::add_scratch(ir::DType dtype, int64_t elements) {
+  scratch_.push_back(static_cast<int32_t>(out_.kernel.buffers.size()));
+  out_.kernel.buffers.push_back({dtype, true, true, slot(out_.call.scratch_bytes)});
+  out_.call.scratch_bytes += (elements * 4 + 63) / 64 * 64;
+  return scratch_.back();
+}
+
+// Rows as they are, and each column's part of an item's rows summed in scratch.
+void Scheduler::write_rows_stage(const std::vector<Dim>& dims, const std::vector<int64_t>& strides) {
+  dims_ = dims;
+  stage_ = kernel::Stage();
+  copied_.clear();
+  reduction_of_.clear();
+  partials_ = nullptr;
+  add_full_stores();
+  int64_t elements = 1;
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (strides[d] != 0) elements *= dims[d].extent;
+  for (const LoopColumn& c : p_.columns) {
+    kernel::Store store;
+    store.buffer = add_scratch(c.dtype, elements);
+    for (int64_t s : strides) store.linear.strides.push_back(slot(s));
+    store.expr = copy(c.operand);
+    store.phase = p_.exprs[static_cast<size_t>(c.operand)].level;
+    store.accumulate = true;
+    stage_.stores.push_back(store);
+  }
+  add_row_stores();
   finish_stage(dims);
 }
 
@@ -178,9 +210,32 @@ void Scheduler::write_combining_stage(const std::vector<Dim>& dims, int chunk_di
     }
     partials.push_back(partial);
   }
-  partials_ = &partials;
-  add_row_stores();
-  partials_ = nullptr;
+  if (p_.columns.empty()) {
+    partials_ = &partials;
+    add_row_stores();
+    partials_ = nullptr;
+  }
+  for (size_t k = 0; k < p_.columns.size(); ++k) {
+    const LoopColumn& c = p_.columns[k];
+    kernel::Expr load;
+    load.kind = Kind::kLoad;
+    load.dtype = c.dtype;
+    load.buffer = partials[k].buffer;
+    load.linear = partials[k].linear;
+    stage_.exprs.push_back(load);
+    kernel::Expr total;
+    total.kind = Kind::kReduction;
+    total.dtype = c.dtype;
+    total.reduction = static_cast<int32_t>(k);
+    stage_.reductions.push_back({kernel::Reduction::Kind::kSum, c.dtype, static_cast<kernel::ExprId>(stage_.exprs.size()) - 1, -1, 0});
+    stage_.exprs.push_back(total);
+    kernel::Store store;
+    store.buffer = buffer(c.value, true);
+    store.linear = linear(c.address);
+    store.expr = static_cast<kernel::ExprId>(stage_.exprs.size()) - 1;
+    store.row = true;
+    stage_.stores.push_back(store);
+  }
   finish_stage(dims);
 }
 
@@ -226,6 +281,7 @@ void Scheduler::find_overwrites() {
     const int level = p_.exprs[static_cast<size_t>(s.expr)].level;
     return s.row ? std::max(0, level - 1) : level;
   };
+  for (const LoopColumn& c : p_.columns) mark(c.operand, p_.exprs[static_cast<size_t>(c.operand)].level);
   for (const LoopStore& s : p_.stores) mark(s.expr, phase_of(s));
   for (const LoopStore& s : p_.stores) {
     std::map<ir::ValueId, bool> fits;

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxNodes = 160;      // of a group
 constexpr size_t kMaxBuffers = 28;
 constexpr int kFreeChain = 10;         // ops of a chain that is evaluated in every user
-constexpr int64_t kLargeValue = 4096;  // elements worth reading once only
+constexpr int64_t kLargeValue = 1024;  // elements worth reading once only
 
 bool costly(Op op) {
   switch (op) {
@@ -240,7 +240,8 @@ bool RegionPartition::worth_it(const LoopProgram& program) const {
   std::set<ValueId> buffers;
   for (const LoopExpr& e : program.exprs)
     if (e.kind == kernel::Expr::Kind::kLoad) buffers.insert(e.buffer);
-  if (buffers.size() + program.stores.size() > kMaxBuffers) return false;
+  if (buffers.size() + program.stores.size() + program.columns.size() > kMaxBuffers) return false;
+  if (starves_threads(program)) return false;
   LoopProgram reloaded = program;
   reload_stored(c_, reloaded);
   return !recomputes(reloaded);

@@ -120,6 +120,36 @@ TEST(Fusion, CrossEntropyGradientIsOneKernel) {
   }
 }
 
+// dx along rows, the gain's and bias's gradients down columns, all from one reading of g and x.
+TEST(Fusion, LayerNormGradientIsOneKernel) {
+  for (const Sizes& s : {Sizes{4, 33, 130}, Sizes{16, 64, 96}, Sizes{1, 64, 40}, Sizes{300, 1, 7}}) {
+    Made m;
+    auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
+    ValueId g = m.input(DType::kF32, {B, T, D}), centred = m.input(DType::kF32, {B, T, D});
+    ValueId scale = m.input(DType::kF32, {B, T}), gain = m.input(DType::kF32, {D});
+    ValueId normal = m.b.mul(centred, scale), h = m.b.mul(g, gain);
+    ValueId a = m.b.make(Op::kMean, {h}, over({D})), c = m.b.make(Op::kMean, {m.b.mul(h, normal)}, over({D}));
+    m.output(m.b.mul(m.b.sub(m.b.sub(h, a), m.b.mul(normal, c)), scale));
+    m.output(m.b.sum(m.b.mul(g, normal), {B, T}));
+    m.output(m.b.sum(g, {B, T}));
+    EXPECT_EQ(check(m, 20), 1U);
+  }
+}
+
+// Few long columns in several phases stay apart: each phase is shared out among threads.
+TEST(Fusion, BatchNormOfManyRowsKeepsItsThreads) {
+  Made m;
+  auto B = m.dim("B", 4096), C = m.dim("C", 16);
+  ValueId x = m.input(DType::kF32, {B, C});
+  ValueId mean = m.b.make(Op::kMean, {x}, over({B}));
+  ValueId centred = m.b.sub(x, mean);
+  ValueId variance = m.b.make(Op::kMean, {m.b.mul(centred, centred)}, over({B}));
+  m.output(m.b.mul(centred, m.b.unary(Op::kRsqrt, m.b.add(variance, m.b.constant(1e-5, DType::kF32)))));
+  EXPECT_EQ(check(m, 20), 3U);
+  KernelRunner runner(m.graph, m.bindings);
+  for (const KernelCall& call : runner.cut().calls) EXPECT_GE(call.items[0], 4);
+}
+
 TEST(Fusion, ResidualDropoutNormDrawsOnce) {
   for (const Sizes& s : kSizes) {
     Made m;
