@@ -47,6 +47,7 @@ class SectionChecker {
   bool read_declaration(DataUse& use, const Arg& arg);
   bool check_source(const DataUse& use, bool declared);
   bool reuse_names(std::vector<DataUse>& uses, const std::vector<DataUse>& train, Span where);
+  void unknown_dim(const Name& dim);
   bool check_declarations(const std::vector<DataUse>& uses);
 
   // section_train.cc

@@ -29,6 +29,7 @@ void SectionChecker::run() {
   for (const Item& item : ast.items) {
     if (item.kind != ItemKind::kSection) continue;
     const Section& s = section(item.section);
+    if (s.broken && find_table(s.kind.text) == nullptr) continue;  // most likely no section at all
     const SectionTable* table = top_table(s);
     if (table == nullptr) continue;
     const std::string key = s.kind.text + " " + s.name.text;
@@ -136,6 +137,9 @@ void SectionChecker::unknown_key(const Section& s, const SectionTable& table, co
   if (table.dims) {
     for (const auto& [name, dim] : module_.dims) names.push_back(name);
   }
+  // a dim whose line could not be parsed
+  const bool upper = key.text[0] >= 'A' && key.text[0] <= 'Z';
+  if (module_.main().ast.broken && table.dims && upper) return;
   const std::string what = table.dims && table.keys.empty() ? "dim" : "key";
   Diagnostic& d = read_.report(DiagId::E0301, key.span,
                                fmt::format("`{}` has no {} `{}`", s.kind.text, what, key.text));

@@ -95,7 +95,7 @@ bool SectionChecker::find_optimizer(OptimizerUse& use, const Expr& callee) {
     return true;
   }
   if (found == nullptr) {
-    std::vector<std::string> names = {"frozen", "adafactor"};
+    std::vector<std::string> names = {"frozen", "sgd", "adam", "adamw", "lion", "adafactor"};
     for (const auto& definition : module_.definitions) {
       if (is_optimizer(*definition)) names.push_back(definition->name);
     }

@@ -40,12 +40,14 @@ std::vector<DataUse> SectionChecker::read_data(const Key& key, ExprId value,
   std::vector<DataUse> uses;
   bool fine = true;
   for (const Arg& arg : elements(value)) {
-    auto use = arg.name.empty() ? read_source(key, arg.value) : std::nullopt;
-    if (!arg.name.empty()) read_.wrong_form(key, value);
-    fine = fine && use.has_value();
-    if (use) uses.push_back(std::move(*use));
+    if (!arg.name.empty()) {
+      read_.wrong_form(key, value);
+      return {};
+    }
+    auto use = read_source(key, arg.value);
+    if (!use) return {};
+    uses.push_back(std::move(*use));
   }
-  if (!fine) return {};
   if (train != nullptr) {
     if (train->empty() || !reuse_names(uses, *train, expr(value).span)) return {};
   }
@@ -192,12 +194,7 @@ bool SectionChecker::check_declarations(const std::vector<DataUse>& uses) {
       std::set<std::string> dims;
       for (const Name& dim : name.dims) {
         if (module_.dims.count(dim.text) == 0) {
-          std::vector<std::string> names;
-          for (const auto& [known, decl] : module_.dims) names.push_back(known);
-          Diagnostic& d =
-              read_.report(DiagId::E0320, dim.span, fmt::format("unknown dim `{}`", dim.text));
-          if (auto near = suggest(dim.text, names))
-            d.help(fmt::format("a dim with a similar name exists: `{}`", *near));
+          unknown_dim(dim);
           fine = false;
         } else if (!dims.insert(dim.text).second) {
           read_.report(DiagId::E0320, dim.span,
@@ -222,6 +219,19 @@ bool SectionChecker::check_declarations(const std::vector<DataUse>& uses) {
     }
   }
   return fine;
+}
+
+// Silent when definitions have reported the name, or when its line could not be parsed.
+void SectionChecker::unknown_dim(const Name& dim) {
+  const std::string message = fmt::format("unknown dim `{}`", dim.text);
+  for (const Diagnostic& d : diagnostics_.all()) {
+    if (d.message == message) return;
+  }
+  if (module_.main().ast.broken) return;
+  std::vector<std::string> names;
+  for (const auto& [known, decl] : module_.dims) names.push_back(known);
+  Diagnostic& d = read_.report(DiagId::E0107, dim.span, message);
+  if (auto near = suggest(dim.text, names)) d.help(fmt::format("did you mean `{}`?", *near));
 }
 
 // The names and types of an eval's data are those of the train section.

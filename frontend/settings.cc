@@ -313,7 +313,12 @@ class SettingsReader {
                                        fmt::format("`{}` cannot be set: it is `{}`", name, text))
                      : usage(DiagId::E0312,
                              fmt::format("`{}`: `{}` cannot be set, it is `{}`", how, name, text));
-    d.label(dim.span, fmt::format("`{}` is declared here", name));
+    const Label declared{dim.span, fmt::format("`{}` is declared here", name)};
+    if (d.primary) {
+      d.secondary.push_back(declared);
+    } else {
+      d.primary = declared;
+    }
     if (expr.kind == ExprKind::kName && bases.size() == 1 && !span.valid()) {
       d.help(fmt::format("set what it stands for: `--set {}={}`", bases[0], value));
     } else if (!bases.empty()) {
