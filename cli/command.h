@@ -9,7 +9,8 @@
 //   }
 //
 // The action returns an exit status of base/exit_code.h. Results go to stdout, messages to stderr
-// (print_diagnostics). Check numbers with CLI::PositiveNumber, CLI::NonNegativeNumber, CLI::Range.
+// (print_diagnostics). Check whole numbers with ->check(at_least(1)); texts of CLI11's own checks
+// are put in plain words by main.cc.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +67,8 @@ struct Command {
   Action (*declare)(CLI::App& app, CommonOptions& common);
 };
 const std::vector<Command>& commands();  // sorted as in commands.def
+
+CLI::Validator at_least(int64_t least);  // a whole number in digits, not below `least`
 
 void add_program_flags(CLI::App& app, CommonOptions& common);   // FILE --set --train --model --timings
 void add_json_flag(CLI::App& app, CommonOptions& common);       // --json

@@ -1,7 +1,26 @@
 // cli/flags.cc -- the flags that several commands share, one function a group.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <system_error>
+
 #include "cli/command.h"
 
 namespace cad::cli {
+
+CLI::Validator at_least(int64_t least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range) return fmt::format("`{}` is too large", text);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      return fmt::format("`{}` is not a whole number", text);
+    }
+    if (value < least) return fmt::format("`{}` is below {}", text, least);
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
 
 void add_program_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("FILE", common.file, "the program; - is standard input")->required();
@@ -18,9 +37,7 @@ void add_json_flag(CLI::App& app, CommonOptions& common) {
 }
 
 void add_emit_flag(CLI::App& app, CommonOptions& common, const std::vector<std::string>& kinds) {
-  std::string list;
-  for (const std::string& kind : kinds) list += (list.empty() ? "" : "|") + kind;
-  app.add_option("--emit", common.emit, "print an intermediate form: " + list)
+  app.add_option("--emit", common.emit, "print an intermediate form")
       ->type_name("FORM")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -30,11 +47,11 @@ void add_emit_flag(CLI::App& app, CommonOptions& common, const std::vector<std::
 void add_device_flags(CLI::App& app, CommonOptions& common) {
   auto* devices = app.add_option("--devices", common.devices, "devices of this host (default 1)")
                       ->type_name("N")
-                      ->check(CLI::PositiveNumber);
-  app.add_option("--gpus", common.gpus, "GPUs to use")->type_name("N")->check(CLI::PositiveNumber)->excludes(devices);
+                      ->check(at_least(1));
+  app.add_option("--gpus", common.gpus, "GPUs to use")->type_name("N")->check(at_least(1))->excludes(devices);
   app.add_option("--threads-per-device", common.threads_per_device, "threads of a CPU device (default: its share of the cores)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   app.add_option("--cluster", common.cluster, "the machine to plan for (default: this one)")->type_name("NAME");
   app.add_option("--mesh", common.mesh, "mesh axes: dp=2,tp=4")->type_name("AXES");
   app.add_option("--budget", common.budget, "memory a device: 8GiB, or 60%")->type_name("SIZE");
@@ -45,7 +62,7 @@ void add_training_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("--steps", common.steps, "stop this run after step N; schedules use the program's")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N");
+  app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N")->check(at_least(0));
   app.add_option("--log", common.log, "write events as JSON lines")->type_name("FILE");
   app.add_option("--save", common.save, "folder for checkpoints, instead of save.to")->type_name("DIR");
   app.add_option("--init", common.init, "a file or folder to start from")->type_name("FILE")->allow_extra_args(false);

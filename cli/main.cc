@@ -72,14 +72,35 @@ int leftover(const CommonOptions& common, const CLI::App& app, const char* comma
   return usage_error(common, std::move(error), command);
 }
 
-// CLI11's texts, without its capital letters and class names.
+// CLI11's texts in plain words: "--steps: Value 1e-3x not in range ..", "Could not convert: --seed = x".
 std::string plain_text(const std::string& what) {
   std::string text = what;
-  if (text.size() > 1 && std::isupper(static_cast<unsigned char>(text[0])) != 0 &&
-      std::islower(static_cast<unsigned char>(text[1])) != 0) {
+  while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
+  const size_t colon = text.find(": ");
+  const std::string flag = text.substr(0, colon);
+  if (colon != std::string::npos && flag.size() > 1 && flag[0] == '-') {
+    std::string rest = text.substr(colon + 2);
+    if (rest.rfind("Value ", 0) == 0 && rest.find(" not in range ") != std::string::npos) {
+      const std::string value = rest.substr(6, rest.find(" not in range ") - 6);
+      return fmt::format("bad value of `{}`: `{}` is not a number in its range", flag, value);
+    }
+    if (const size_t list = rest.find(" not in {"); list != std::string::npos) {
+      std::string known = rest.substr(list + 9, rest.size() - list - 10);
+      for (size_t at = 0; (at = known.find(',', at)) != std::string::npos; at += 2) known.insert(at + 1, " ");
+      return fmt::format("bad value of `{}`: `{}` is none of {}", flag, rest.substr(0, list), known);
+    }
+    if (!rest.empty() && rest[0] == '`') return fmt::format("bad value of `{}`: {}", flag, rest);
+  }
+  if (text.rfind("Could not convert: ", 0) == 0) {
+    const std::string pair = text.substr(19);
+    const size_t equals = pair.find(" = ");
+    if (equals != std::string::npos) {
+      return fmt::format("bad value of `{}`: `{}`", pair.substr(0, equals), pair.substr(equals + 3));
+    }
+  }
+  if (std::isupper(static_cast<unsigned char>(text[0])) != 0 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   }
-  while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
   return text;
 }
 

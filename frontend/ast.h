@@ -169,7 +169,8 @@ enum class StmtKind : uint8_t {
   kBind,    // names : type = value annotations
 };
 
-// `broken`: a part could not be parsed and was reported; what is here is what was understood.
+// `broken`: a part could not be parsed and was reported; what is here is what was understood. (Values
+// of broken lets, dims and settings are kError: repairs make odd ones.)
 struct Stmt {
   StmtKind kind = StmtKind::kError;
   bool broken = false;

@@ -43,7 +43,7 @@ void AstBuilder::item(P::ItemContext* context) {
     item.kind = ItemKind::kLet;
     item.keyword = span(node->LET());
     if (node->NAME() != nullptr) item.name = name(node->NAME());
-    item.value = expr(node->expr());
+    item.value = item.broken ? error_expr(span(node)) : expr(node->expr());
   } else if (auto* node = context->defItem()) {
     item.kind = ItemKind::kDef;
     item.def = def(node);
@@ -62,12 +62,13 @@ void AstBuilder::item(P::ItemContext* context) {
 
 std::vector<DimBind> AstBuilder::dim_binds(P::DimDeclContext* context) {
   std::vector<DimBind> binds;
+  const bool broken = faulty(context);
   for (P::DimBindContext* node : context->dimBind()) {
     if (node->NAME() == nullptr) continue;
     DimBind bind;
     bind.name = name(node->NAME());
     bind.span = span(node);
-    if (node->ASSIGN() != nullptr) bind.value = expr(node->expr());
+    if (node->ASSIGN() != nullptr) bind.value = broken ? error_expr(bind.span) : expr(node->expr());
     binds.push_back(std::move(bind));
   }
   return binds;
@@ -278,7 +279,7 @@ Entry AstBuilder::entry(P::EntryContext* context) {
   entry.broken = faulty(context);
   if (P::SettingContext* node = context->setting()) {
     if (node->NAME() != nullptr) entry.key = name(node->NAME());
-    entry.value = expr(node->expr());
+    entry.value = entry.broken ? error_expr(entry.span) : expr(node->expr());
   } else if (P::SectionContext* node = context->section()) {
     entry.section = section(node);
     entry.broken = ast_.section(entry.section).broken;
