@@ -31,7 +31,7 @@ class Executor {
     for (void* p : run.inputs) roots_.push_back(static_cast<char*>(p));
     for (void* p : run.outputs) roots_.push_back(static_cast<char*>(p));
     numbers_.assign(static_cast<size_t>(program.levels), 0);
-    rows_ = run.step_rows != 0 ? run.step_rows : program.batch_rows;
+    rows_ = run.step_rows != 0 ? run.step_rows : std::max<int64_t>(program.batch_rows, 1);
   }
 
   // False: a value that is not finite, described in `found`.

@@ -50,10 +50,34 @@ CAD_TARGET void tile_up_to(int rows, int64_t depth, const float* a, const float*
   }
 }
 
+template <class T>
+CAD_TARGET inline float to_float(T x) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(x) << 16);
+  }
+}
+
+// Eight neighbours as floats.
+template <class T>
+CAD_TARGET inline void load8(const T* from, Vec8& to) {
+  if constexpr (sizeof(T) == 4) {
+    to = *reinterpret_cast<const Vec8U*>(from);
+  } else {
+    typedef uint16_t Half8 __attribute__((vector_size(16)));
+    typedef uint16_t Half8U __attribute__((vector_size(16), aligned(2), may_alias));
+    typedef uint32_t Word8 __attribute__((vector_size(32)));
+    const Half8 half = *reinterpret_cast<const Half8U*>(from);
+    to = __builtin_bit_cast(Vec8, __builtin_convertvector(half, Word8) << 16);
+  }
+}
+
 // Eight rows of eight floats, transposed: dst[k * width] gets column k.
-CAD_TARGET inline void transpose8(const float* const* rows, float* dst, int width) {
+template <class T>
+CAD_TARGET inline void transpose8(const T* const* rows, float* dst, int width) {
   Vec8 r[8], t[8];
-  for (int i = 0; i < 8; ++i) r[i] = *reinterpret_cast<const Vec8U*>(rows[i]);
+  for (int i = 0; i < 8; ++i) load8(rows[i], r[i]);
   for (int i = 0; i < 4; ++i) {
     t[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
     t[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -76,13 +100,21 @@ CAD_TARGET inline void transpose8(const float* const* rows, float* dst, int widt
   }
 }
 
-// Lines are dense along k: src[lines[i] + k].
-CAD_TARGET inline void pack_dense_depth(float* dst, int width, const float* src, int count,
-                                        const int64_t* lines, int64_t depth) {
-  const float* rows[8];
+// Lines are dense along k: src[lines[i] + k]. Count > 0: the count, known to the compiler.
+template <class T, int Count>
+CAD_TARGET inline void pack_dense_depth(float* dst, int width_, const T* src, int count_, const int64_t* lines,
+                                        int64_t depth) {
+  const int count = Count > 0 ? Count : count_, width = Count > 0 ? Count : width_;
+  const T* rows[8];
   const int64_t full = depth / 8 * 8;
+  // The next panel's lines, at the same place: too many streams for the hardware to foresee.
+  const int64_t next = count > 1 ? count * (lines[1] - lines[0]) : 0;
   for (int64_t k = 0; k < full; k += 8) {
+    if (k % 16 == 0) {
+      for (int i = 0; i < count; ++i) __builtin_prefetch(src + lines[i] + next + k);
+    }
     // Last group first: its surplus columns spill into the next row and are then overwritten.
+#pragma GCC unroll 4
     for (int first = (count - 1) / 8 * 8; first >= 0; first -= 8) {
       for (int i = 0; i < 8; ++i) {
         rows[i] = src + lines[first + i < count ? first + i : count - 1] + k;
@@ -91,22 +123,32 @@ CAD_TARGET inline void pack_dense_depth(float* dst, int width, const float* src,
     }
   }
   for (int64_t k = full; k < depth; ++k) {
-    for (int i = 0; i < count; ++i) dst[k * width + i] = src[lines[i] + k];
+    for (int i = 0; i < count; ++i) dst[k * width + i] = to_float(src[lines[i] + k]);
   }
-  for (int64_t k = 0; k < depth; ++k) {
+  for (int64_t k = 0; count < width && k < depth; ++k) {
     for (int i = count; i < width; ++i) dst[k * width + i] = 0;
   }
 }
 
+// The lines are neighbours: src[lines[0] + i + steps[k]].
 template <class T>
-CAD_TARGET inline float to_float(T x) {
-  if constexpr (sizeof(T) == 4) {
-    return x;
-  } else {
-    const uint32_t bits = static_cast<uint32_t>(x) << 16;
-    float f;
-    __builtin_memcpy(&f, &bits, 4);
-    return f;
+CAD_TARGET inline void pack_dense_lines(float* dst, int width, const T* src, int count, int64_t depth,
+                                        const int64_t* steps) {
+  for (int64_t k = 0; k < depth; ++k) {
+    const T* from = src + steps[k];
+    float* to = dst + k * width;
+    if (count >= 8) {
+      Vec8 eight;
+      for (int i = 0; i + 8 <= count; i += 8) {
+        load8(from + i, eight);
+        *reinterpret_cast<Vec8U*>(to + i) = eight;
+      }
+      load8(from + count - 8, eight);
+      *reinterpret_cast<Vec8U*>(to + count - 8) = eight;
+    } else {
+      for (int i = 0; i < count; ++i) to[i] = to_float(from[i]);
+    }
+    for (int i = count; i < width; ++i) to[i] = 0;
   }
 }
 
@@ -116,24 +158,19 @@ CAD_TARGET void pack_type(float* __restrict dst, int width, const T* __restrict 
   bool dense_lines = true, dense_steps = true;
   for (int i = 1; i < count; ++i) dense_lines &= lines[i] == lines[0] + i;
   if (dense_lines) {
-    for (int64_t k = 0; k < depth; ++k) {
-      const T* from = src + lines[0] + steps[k];
-      float* to = dst + k * width;
-      if (count == kColumns && width == kColumns) {
-        for (int i = 0; i < kColumns; ++i) to[i] = to_float(from[i]);
-      } else {
-        for (int i = 0; i < count; ++i) to[i] = to_float(from[i]);
-        for (int i = count; i < width; ++i) to[i] = 0;
-      }
-    }
+    pack_dense_lines(dst, width, src + lines[0], count, depth, steps);
     return;
   }
   for (int64_t k = 1; k < depth && dense_steps; ++k) dense_steps = steps[k] == steps[0] + k;
-  if constexpr (sizeof(T) == 4) {
-    if (dense_steps && depth > 0) {
-      pack_dense_depth(dst, width, src + steps[0], count, lines, depth);
-      return;
+  if (dense_steps && depth > 0) {
+    if (count == kRows && width == kRows) {
+      pack_dense_depth<T, kRows>(dst, width, src + steps[0], count, lines, depth);
+    } else if (count == kColumns && width == kColumns) {
+      pack_dense_depth<T, kColumns>(dst, width, src + steps[0], count, lines, depth);
+    } else {
+      pack_dense_depth<T, 0>(dst, width, src + steps[0], count, lines, depth);
     }
+    return;
   }
   for (int64_t k = 0; k < depth; ++k) {
     const T* from = src + steps[k];

@@ -149,8 +149,8 @@ TEST(Routines, CountsWhatIsNotFinite) {
 TEST(Half, RoundTripsAndRounds) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const auto b = static_cast<uint16_t>(bits);
-    if (!std::isnan(bf16_to_float(b))) ASSERT_EQ(float_to_bf16(bf16_to_float(b)), b);
-    if (!std::isnan(f16_to_float(b))) ASSERT_EQ(float_to_f16(f16_to_float(b)), b);
+    ASSERT_TRUE(std::isnan(bf16_to_float(b)) || float_to_bf16(bf16_to_float(b)) == b) << b;
+    ASSERT_TRUE(std::isnan(f16_to_float(b)) || float_to_f16(f16_to_float(b)) == b) << b;
     const auto next = static_cast<uint16_t>(b + 1);
     const float x = f16_to_float(b), y = f16_to_float(next);
     if (!std::isfinite(x) || !std::isfinite(y) || (b & 0x7FFF) == 0x7FFF) continue;
