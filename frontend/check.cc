@@ -171,6 +171,11 @@ bool ensure_checked(Module& module, Definition& definition, Diagnostics& diagnos
   if (definition.state == State::kChecking) return false;
   if (definition.state == State::kChecked || definition.state == State::kFailed) return definition.state == State::kChecked;
   resolve_signature(module, definition, diagnostics);
+  if (definition.def().broken) {  // what its body means depends on what could not be read
+    definition.signature.broken = true;
+    definition.state = State::kFailed;
+    return false;
+  }
   definition.state = State::kChecking;
   LowerOptions options;
   options.check = true;

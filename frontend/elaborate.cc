@@ -40,7 +40,7 @@ bool Elaborator::check_definition(Definition& definition) {
   const size_t before = diagnostics->errors();
   statements(definition.def().body);
   if (!frame.returned && !frame.broken_return && !definition.def().body_broken && !s.broken &&
-      !definition.unit->ast.lost_items) {
+      !definition.unit->ast.lost_items && !definition.unit->lost) {
     statement_reported_ = false;
     Diagnostic& d = error(DiagId::E0116, definition.name_span(), fmt::format("`{}` returns nothing", definition.name), "no `return`");
     if (!s.results.empty()) d.label(s.results[0].span, "its result is declared here");

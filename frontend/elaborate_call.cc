@@ -127,7 +127,7 @@ EValue Elaborator::unknown_callee(ExprId callee, const Call& call) {
   statement_failed_ = true;
   const Expr& e = body->ast->expr(callee);
   const Unit& unit = *body->unit;
-  if (unit.ast.lost_items || body->broken_names.count(call.name) != 0) return {};
+  if (unit.lost || unit.silent(call.name) || body->broken_names.count(call.name) != 0) return {};
   if (e.kind == ExprKind::kMember) {
     const Expr& left = body->ast->expr(e.left);
     auto import = unit.imports.find(left.text);

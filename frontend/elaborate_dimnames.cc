@@ -50,7 +50,7 @@ std::vector<std::string> Elaborator::visible_dims() const {
 std::optional<DimList> Elaborator::dims_named(const std::string& name, Span span) {
   if (auto dims = find_dims(name)) return dims;
   statement_failed_ = true;
-  if (body->unit->ast.lost_items || body->broken_names.count(name) != 0) return std::nullopt;
+  if (body->unit->silent(name) || body->broken_names.count(name) != 0) return std::nullopt;
   auto value = body->values.find(name);
   if (value != body->values.end()) {
     Diagnostic& d = error(DiagId::E0107, span, fmt::format("`{}` is a value, not a dim", name), "square brackets hold dims");

@@ -64,7 +64,7 @@ EValue Elaborator::read_binding(const std::string& name, Binding& b, Span span) 
 
 EValue Elaborator::unknown_name(const Expr& e) {
   statement_failed_ = true;
-  if (body->broken_names.count(e.text) != 0 || body->unit->ast.lost_items) return {};
+  if (body->broken_names.count(e.text) != 0 || body->unit->silent(e.text)) return {};
   if (auto at = body->unit->imports.find(e.text); at != body->unit->imports.end()) {
     error(DiagId::E0112, e.span, fmt::format("`{}` is an import, not a value", e.text), "used as a value")
         .help(fmt::format("its definitions are `{}.Name`", e.text));

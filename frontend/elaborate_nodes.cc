@@ -311,6 +311,15 @@ bool has_division(const ir::Size& size) { return size.str().find('/') != std::st
 
 }  // namespace
 
+// Mentions a dim whose line did not parse or has an error of its own.
+bool Elaborator::unsure(const ir::Size& size) const {
+  for (const std::string& s : size.symbols()) {
+    auto at = module.dims.find(s);
+    if (at != module.dims.end() && (at->second.broken || at->second.state == DimDecl::State::kFailed)) return true;
+  }
+  return false;
+}
+
 bool Elaborator::need_equal(const ir::Size& left, const ir::Size& right, const Need& n) {
   DefCondition c;
   c.left = left;
@@ -338,6 +347,7 @@ bool Elaborator::need(DefCondition c) {
                             : c.kind == Kind::kAtMost ? decide_at_most(c.left, c.right, *known)
                                                       : decide_whole(c.left, *known);
   if (decision == Decision::kYes) return true;
+  if (unsure(c.left) || unsure(c.right)) return true;
   if (decision == Decision::kOpen) {
     if (mode == Mode::kLower) return true;
     if (checking != nullptr && (has_parameter(c.left) || has_parameter(c.right))) {

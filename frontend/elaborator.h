@@ -222,6 +222,7 @@ class Elaborator {
   bool need_equal(const ir::Size& left, const ir::Size& right, const Need& need);
   bool need_whole(const ir::Size& size, const Need& need);
   bool need(DefCondition condition);
+  bool unsure(const ir::Size& size) const;
   void condition_failed(const DefCondition& c);
 
   // dims

@@ -125,6 +125,7 @@ struct DimDecl {
   enum class State { kUnresolved, kResolving, kResolved, kFailed } state = State::kUnresolved;
   bool base = false;                        // free or a number: its own symbol
   ir::Size size;
+  bool broken = false;                      // its line did not parse: sizes with it are not judged
   std::string from;                         // what gave its value when not the declaration: "`--set D=8`"
 };
 
@@ -138,6 +139,13 @@ struct Unit {
   std::map<std::string, Span> import_spans;
   std::vector<std::string> dim_order;
   std::map<std::string, Span> dims;         // declared here
+  // Names that stand in lines which did not parse: what they would have been is not known, so that
+  // they are unknown is no news. `lost` : a definition's own name may be among the missing.
+  std::set<std::string> silent_names;
+  bool lost = false;
+  [[nodiscard]] bool silent(const std::string& name) const {
+    return ast.lost_items || silent_names.count(name) != 0;
+  }
 };
 
 // A value given from outside the program's dim and let lines.

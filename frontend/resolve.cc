@@ -55,6 +55,7 @@ class Collector {
 
   void run() {
     for (const Item& item : unit_.ast.items) {
+      if (unsure(item)) remember_names(item);
       switch (item.kind) {
         case ItemKind::kDim:
           for (const DimBind& bind : item.binds) dim(bind, item.broken);
@@ -64,9 +65,49 @@ class Collector {
         default: break;
       }
     }
+    if (lost_dims_) remember_undeclared();
   }
 
  private:
+  // A `dim` line lost a name that is nowhere in the text: any upper-case name may have been it.
+  void remember_undeclared() {
+    for (const Expr& e : unit_.ast.exprs) {
+      if (e.kind != ExprKind::kName || std::isupper(static_cast<unsigned char>(e.text[0])) == 0) continue;
+      if (unit_.dims.count(e.text) == 0) unit_.silent_names.insert(e.text);
+    }
+  }
+
+  // Lines that did not parse, and sections of an unknown kind: often a line without its keyword.
+  bool unsure(const Item& item) const {
+    if (item.broken || item.kind == ItemKind::kError) return true;
+    if (item.kind == ItemKind::kDef) return unit_.ast.def(item.def).broken;
+    if (item.kind != ItemKind::kSection) return false;
+    static const char* const kKinds[] = {"train", "cluster", "device", "mesh", "plan"};
+    const Section& s = unit_.ast.section(item.section);
+    return std::none_of(std::begin(kKinds), std::end(kKinds), [&](const char* k) { return s.kind.text == k; });
+  }
+
+  // The words of the item's first line, or of all its lines when it is a list of dims.
+  void remember_names(const Item& item) {
+    if (item.kind == ItemKind::kDef || item.kind == ItemKind::kError) unit_.lost = true;
+    lost_dims_ = lost_dims_ || item.kind == ItemKind::kDim;
+    const std::string& text = module_.sources->file(item.span.file).text;
+    size_t at = item.span.begin, end = text.find_first_of("\r\n", at);
+    if (end == std::string::npos) end = text.size();
+    if (item.kind == ItemKind::kDim) end = std::max(end, static_cast<size_t>(item.span.end));
+    while (at < end) {
+      if (text[at] == '#') break;
+      if (std::isalpha(static_cast<unsigned char>(text[at])) == 0 && text[at] != '_') {
+        ++at;
+        continue;
+      }
+      size_t to = at;
+      while (to < end && (std::isalnum(static_cast<unsigned char>(text[to])) != 0 || text[to] == '_')) ++to;
+      unit_.silent_names.insert(text.substr(at, to - at));
+      at = to;
+    }
+  }
+
   // A name is one thing in a file.
   bool fresh(const Name& name, const char* what) {
     if (name.empty()) return false;
@@ -87,6 +128,7 @@ class Collector {
       decl.unit = &unit_;
       decl.value = bind.value;
       decl.span = bind.name.span;
+      decl.broken = broken;
       module_.dims.emplace(name, std::move(decl));
       module_.dim_order.push_back(name);
     } else if (!at->second.value.valid() && bind.value.valid() && !broken) {
@@ -121,6 +163,7 @@ class Collector {
   Unit& unit_;
   Diagnostics& diagnostics_;
   std::map<std::string, Span> names_;
+  bool lost_dims_ = false;
 };
 
 class Loader {

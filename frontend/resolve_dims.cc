@@ -134,7 +134,7 @@ class Resolver {
   }
 
   void unknown(const Unit& unit, const std::string& text, Span span) {
-    if (unit.ast.lost_items) return;
+    if (unit.silent(text)) return;
     Diagnostic d = make_diagnostic(DiagId::E0101, span, fmt::format("unknown name `{}`", text), "not a dim or let");
     std::vector<std::string> candidates;
     for (const auto& [name, where] : unit.dims) candidates.push_back(name);

@@ -159,7 +159,7 @@ class TypeResolver {
   }
 
   void unknown_dim(const Expr& e) {
-    if (unit_.ast.lost_items) return;
+    if (unit_.silent(e.text)) return;
     Diagnostic d = make_diagnostic(DiagId::E0107, e.span, fmt::format("unknown dim `{}`", e.text), "not declared");
     std::vector<std::string> names;
     if (signature_ != nullptr) {
