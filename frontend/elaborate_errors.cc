@@ -28,7 +28,7 @@ std::string Elaborator::show(const DimList& dims) const {
 }
 
 std::string Elaborator::show(const ir::Type& t) const {
-  const std::string dims = "[" + show(t.dims) + "]";
+  const std::string dims = fmt::format("[{}]", show(t.dims));
   if (t.dtype == ir::DType::kF32 || t.dtype == options.compute) return t.dims.empty() ? "f32[]" : dims;
   return ir::dtype_name(t.dtype) + dims;
 }
