@@ -211,7 +211,9 @@ EvalReport Trainer::evaluate(size_t index) {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i].name == "value:" + metric)
         value += sums[i] / static_cast<double>(std::max<int64_t>(batches, 1));
-      if (outputs[i].name != "sum:" + metric || i + 1 >= outputs.size()) continue;
+      // a metric's further pairs are "sum:NAME#2" ..: they add up
+      const std::string pair = outputs[i].name.substr(0, outputs[i].name.find('#'));
+      if (pair != "sum:" + metric || i + 1 >= outputs.size()) continue;
       value += sums[i + 1] == 0 ? 0.0 : sums[i] / sums[i + 1];
     }
     report.values.emplace_back(metric, value);

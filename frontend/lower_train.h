@@ -13,8 +13,8 @@ namespace cad::frontend {
 std::optional<ir::Graph> lower_forward(const Module& module, const TrainUse& train,
                                        Diagnostics& diagnostics);
 
-// Loss and metrics with training = false; exact means as pairs "sum:NAME", "count:NAME" (several
-// pairs of a name add up), others "value:NAME".
+// Loss and metrics with training = false; exact means as pairs "sum:NAME", "count:NAME" (further
+// ones are "sum:NAME#2" ..; the pairs of a name add up), others "value:NAME".
 std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& train,
                                        const EvalUse& eval, Diagnostics& diagnostics);
 

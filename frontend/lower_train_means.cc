@@ -224,9 +224,10 @@ void output_means(ir::Graph& graph, ValueId value, ValueId row_mask, const std::
   bool exact = false;
   for (const Term& term : terms) exact = exact || term.exact;
   if (!exact) return add("value:" + name, value);
-  for (const Term& term : terms) {
-    add("sum:" + name, term.sum);
-    add("count:" + name, term.count);
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const std::string part = i == 0 ? name : name + "#" + std::to_string(i + 1);
+    add("sum:" + part, terms[i].sum);
+    add("count:" + part, terms[i].count);
   }
 }
 

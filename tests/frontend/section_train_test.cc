@@ -274,7 +274,8 @@ TEST(Evaluation, ExactMeansBecomePairs) {
     if (name.rfind("value:", 0) == 0) value[name.substr(6)] += results[i].data[0];
     if (name.rfind("sum:", 0) != 0) continue;
     ASSERT_EQ(g.outputs[i + 1].name, "count:" + name.substr(4));
-    value[name.substr(4)] += results[i].data[0] / results[i + 1].data[0];
+    const std::string metric = name.substr(4, name.find('#') - 4);
+    value[metric] += results[i].data[0] / results[i + 1].data[0];
   }
   EXPECT_NEAR(value.at("loss"), (0.0 + 4.0) / 2,
               1e-12);  // rows 3 - 3 and 7 - 5; the third is masked
