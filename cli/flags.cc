@@ -61,7 +61,7 @@ void add_device_flags(CLI::App& app, CommonOptions& common) {
 void add_training_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("--steps", common.steps, "stop this run after step N; schedules use the program's")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N")->check(at_least(0));
   app.add_option("--log", common.log, "write events as JSON lines")->type_name("FILE");
   app.add_option("--save", common.save, "folder for checkpoints, instead of save.to")->type_name("DIR");

@@ -89,7 +89,12 @@ std::string plain_text(const std::string& what) {
       for (size_t at = 0; (at = known.find(',', at)) != std::string::npos; at += 2) known.insert(at + 1, " ");
       return fmt::format("bad value of `{}`: `{}` is none of {}", flag, rest.substr(0, list), known);
     }
+    if (rest.rfind("At Most 1 required but received", 0) == 0) return fmt::format("`{}` is given more than once", flag);
+    if (rest.size() > 8 && rest.compare(rest.size() - 8, 8, " missing") == 0) return fmt::format("`{}` needs a value", flag);
     if (!rest.empty() && rest[0] == '`') return fmt::format("bad value of `{}`: {}", flag, rest);
+  }
+  if (const size_t excludes = text.find(" excludes "); excludes != std::string::npos) {
+    return fmt::format("`{}` and `{}` do not go together", text.substr(0, excludes), text.substr(excludes + 10));
   }
   if (text.rfind("Could not convert: ", 0) == 0) {
     const std::string pair = text.substr(19);

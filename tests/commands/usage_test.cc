@@ -47,7 +47,7 @@ TEST_F(Commands, UnknownCommandAndFlag) {
 TEST_F(Commands, BadValues) {
   const std::string program = write("a.cad", kSmallProgram);
   for (const std::string flags :
-       {"--steps 1e-3x", "--steps nan", "--steps -1", "--steps 0", "--steps 1_000", "--steps ''", "--steps 3 --steps 4",
+       {"--steps 1e-3x", "--steps nan", "--steps -1", "--steps 1_000", "--steps ''", "--steps 3 --steps 4",
         "--seed x", "--devices 0", "--devices 1 --gpus 1", "--plan", "--set", "--set B", "--set =3", "--set B=",
         "--color sometimes", "--error-format xml", "--emit tree"}) {
     const Output output = run("run " + program + " " + flags);
