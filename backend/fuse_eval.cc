@@ -53,11 +53,14 @@ std::optional<LoopProgram> evaluate(const RegionContext& context, const Group& g
 bool Evaluator::run() {
   members_.insert(group_.nodes.begin(), group_.nodes.end());
   stored_.insert(group_.stored.begin(), group_.stored.end());
-  for (int tries = 0; tries < 12; ++tries) {
-    if (attempt()) return true;
-    if (!restart_) return false;
+  for (bool largest_first : {false, true}) {
+    factors_.clear();
+    for (int tries = 0; tries < 12; ++tries) {
+      if (attempt(largest_first)) return true;
+      if (!restart_) break;
+    }
+    if (restart_) why_ = "too many splits of loops";
   }
-  why_ = "too many splits of loops";
   return false;
 }
 
@@ -74,12 +77,18 @@ void Evaluator::start() {
   why_.clear();
 }
 
-bool Evaluator::attempt() {
+// From the values that no member reads; or from the largest that is stored, so that sums of columns
+// come after the rows that they belong to.
+bool Evaluator::attempt(bool largest_first) {
   start();
-  std::vector<ValueId> roots = sinks();
+  std::vector<ValueId> roots = largest_first ? group_.stored : sinks();
+  std::stable_sort(roots.begin(), roots.end(), [this](ValueId a, ValueId b) {
+    return c_.elements(g_.type(a)) > c_.elements(g_.type(b));
+  });
   for (ValueId v : roots) {
+    if (candidates_.count(v) != 0 || settled_.count(v) != 0) continue;
     evaluate_sink(v);
-    if (failed_) return false;
+    if (failed_ || restart_) return false;
   }
   for (ValueId v : group_.stored) {   // a stored value that only free nodes read
     if (candidates_.count(v) == 0 && settled_.count(v) == 0) evaluate_sink(v);
@@ -88,7 +97,7 @@ bool Evaluator::attempt() {
   return check_reductions() && settle_stores();
 }
 
-// Stored values that no member reads, the largest first: it lays out the loops.
+// Stored values that no member reads; the largest lays out the loops.
 std::vector<ValueId> Evaluator::sinks() const {
   std::set<ValueId> read, seen;
   std::vector<ValueId> work;
@@ -106,9 +115,6 @@ std::vector<ValueId> Evaluator::sinks() const {
   std::vector<ValueId> result;
   for (auto v = group_.stored.rbegin(); v != group_.stored.rend(); ++v)
     if (read.count(*v) == 0) result.push_back(*v);
-  std::stable_sort(result.begin(), result.end(), [this](ValueId a, ValueId b) {
-    return c_.elements(g_.type(a)) > c_.elements(g_.type(b));
-  });
   return result;
 }
 

@@ -33,7 +33,7 @@ class Evaluator {
   struct StoreCandidate { Affine address; ExprId expr; };
 
   // fuse_eval.cc
-  bool attempt();
+  bool attempt(bool largest_first);
   void start();
   std::vector<ir::ValueId> sinks() const;
   void evaluate_sink(ir::ValueId value);

@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxNodes = 160;      // of a group
 constexpr size_t kMaxBuffers = 28;
+constexpr size_t kMaxRowStreams = 6;   // large values of a kernel of rows and columns: more fight for cache ways
 constexpr int kFreeChain = 10;         // ops of a chain that is evaluated in every user
 constexpr int64_t kLargeValue = 1024;  // elements worth reading once only
 
@@ -241,6 +242,13 @@ bool RegionPartition::worth_it(const LoopProgram& program) const {
   for (const LoopExpr& e : program.exprs)
     if (e.kind == kernel::Expr::Kind::kLoad) buffers.insert(e.buffer);
   if (buffers.size() + program.stores.size() + program.columns.size() > kMaxBuffers) return false;
+  if (!program.columns.empty()) {
+    const auto large = static_cast<size_t>(std::count_if(
+        buffers.begin(), buffers.end(), [this](ValueId v) { return c_.elements(g_.type(v)) >= kLargeValue; }));
+    const auto written = static_cast<size_t>(std::count_if(
+        program.stores.begin(), program.stores.end(), [](const LoopStore& s) { return !s.row; }));
+    if (large + written > kMaxRowStreams) return false;
+  }
   if (starves_threads(program)) return false;
   LoopProgram reloaded = program;
   reload_stored(c_, reloaded);

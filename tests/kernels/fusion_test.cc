@@ -136,6 +136,52 @@ TEST(Fusion, LayerNormGradientIsOneKernel) {
   }
 }
 
+// The column sums may be of what the rows compute: a bias before the norm, a residual after it.
+TEST(Fusion, ColumnSumsOfARowResultJoinIt) {
+  Made m;
+  auto B = m.dim("B", 16), T = m.dim("T", 64), D = m.dim("D", 96);
+  ValueId g = m.input(DType::kF32, {B, T, D}), x = m.input(DType::kF32, {B, T, D}), r = m.input(DType::kF32, {B, T, D});
+  ValueId mean = m.b.make(Op::kMean, {m.b.mul(g, x)}, over({D}));
+  ValueId dx = m.b.add(m.b.sub(g, m.b.mul(x, mean)), r);
+  m.output(dx);
+  m.output(m.b.sum(dx, {B, T}));
+  m.output(m.b.sum(m.b.mul(g, x), {B, T}));
+  EXPECT_EQ(check(m, 20), 1U);
+}
+
+TEST(Fusion, PrintsReadably) {
+  Made m;
+  auto B = m.dim("B", 40), D = m.dim("D", 96);
+  ValueId x = m.input(DType::kF32, {B, D}), gain = m.input(DType::kF32, {D});
+  ValueId square = m.b.make(Op::kMean, {m.b.mul(x, x)}, over({D}));
+  m.output(m.b.mul(m.b.mul(x, m.b.unary(Op::kRsqrt, square)), gain));
+  PartitionOptions options;
+  options.lanes = 16;
+  Partition cut = partition(m.graph, m.bindings, options);
+  ASSERT_EQ(cut.kernels.size(), 1U);
+  EXPECT_EQ(cut.kernels[0].str(), R"(buffer b0: f32
+buffer b1: f32
+buffer b2: f32 out
+stage 0
+  parallel i0 < n1
+  sequential i1 < n2, chunk i0 of n3
+  inner i2 < n0, lanes
+  %0 = load b0[n0*i1 + i2] : f32
+  %1 = mul %0 %0 : f32
+  %2 = reduced r0 : f32
+  %3 = const 96 : f32
+  %4 = div %2 %3 : f32
+  %5 = rsqrt %4 : f32
+  %6 = mul %0 %5 : f32
+  %7 = load b1[i2] : f32
+  %8 = mul %6 %7 : f32
+  phase 0
+    r0 = sum %1 : f32
+  phase 1
+    b2[n0*i1 + i2] = %8
+)");
+}
+
 // Few long columns in several phases stay apart: each phase is shared out among threads.
 TEST(Fusion, BatchNormOfManyRowsKeepsItsThreads) {
   Made m;
