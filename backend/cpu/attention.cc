@@ -93,7 +93,9 @@ class Worker {
   [[nodiscard]] const void* shifted(const void* p, int64_t elements) const {
     return static_cast<const char*>(p) + elements * ir::dtype_bytes(plan_.dtype);
   }
-  void store(void* to, int64_t at, float x, bool add = false) const;
+  // to[at + offsets[i]] = (or +=) from[i * stride] * factor
+  void store_line(void* to, int64_t at, const std::vector<int64_t>& offsets, const float* from, int64_t stride,
+                  float factor, bool add) const;
   // dst = panels of max_rows lines
   void pack_panels(float* dst, const void* src, int64_t count, const int64_t* lines, int64_t depth, const int64_t* steps) {
     for (int64_t i = 0; i < count; i += kernels_.max_rows) {
@@ -131,17 +133,26 @@ class Worker {
   uint64_t key_ = 0;
 };
 
-void Worker::store(void* to, int64_t at, float x, bool add) const {
+void Worker::store_line(void* to, int64_t at, const std::vector<int64_t>& offsets, const float* from,
+                        int64_t stride, float factor, bool add) const {
+  const int64_t n = size(offsets);
+  const int64_t* where = offsets.data();
   if (plan_.dtype == ir::DType::kF32) {
-    float& y = static_cast<float*>(to)[at];
-    y = add ? y + x : x;
+    float* line = static_cast<float*>(to) + at;
+    if (add) {
+      for (int64_t i = 0; i < n; ++i) line[where[i]] += from[i * stride] * factor;
+    } else {
+      for (int64_t i = 0; i < n; ++i) line[where[i]] = from[i * stride] * factor;
+    }
     return;
   }
-  uint16_t& y = static_cast<uint16_t*>(to)[at];
-  if (plan_.dtype == ir::DType::kBF16) {
-    y = float_to_bf16(add ? bf16_to_float(y) + x : x);
-  } else {
-    y = float_to_f16(add ? f16_to_float(y) + x : x);
+  uint16_t* line = static_cast<uint16_t*>(to) + at;
+  const bool bf16 = plan_.dtype == ir::DType::kBF16;
+  for (int64_t i = 0; i < n; ++i) {
+    uint16_t& y = line[where[i]];
+    const float before = !add ? 0 : bf16 ? bf16_to_float(y) : f16_to_float(y);
+    const float x = from[i * stride] * factor + before;
+    y = bf16 ? float_to_bf16(x) : float_to_f16(x);
   }
 }
 
@@ -233,9 +244,7 @@ void Worker::forward(const Problem& at, int64_t first) {
   for (int j = 0; j < lanes; ++j) {
     const float factor = sums[j] == 0 ? 0.0F : 1 / sums[j];
     const int64_t base = at.out + (first + j) * plan_.t.out;
-    for (int64_t w = 0; w < width_; ++w) {
-      store(out, base + plan_.out_width[static_cast<size_t>(w)], s_.out[w * columns_ + j] * factor);
-    }
+    store_line(out, base, plan_.out_width, s_.out + j, columns_, factor, false);
     run_.lse[at.lse + (first + j) * plan_.t.lse] =
         seen[static_cast<size_t>(j)] == -kInf ? -kInf : most[j] + std::log(sums[j]);
   }
@@ -271,21 +280,15 @@ void Worker::backward(const Problem& at, int64_t first) {
   times(s_.k_columns, depth_, keys_, keys, s_.dp, s_.dq);
   for (int j = 0; j < lanes; ++j) {
     const int64_t base = at.dq + (first + j) * plan_.t.dq;
-    for (int64_t k = 0; k < depth_; ++k) {
-      store(run_.dq, base + plan_.dq_depth[static_cast<size_t>(k)], s_.dq[k * columns_ + j] * plan_.scale);
-    }
+    store_line(run_.dq, base, plan_.dq_depth, s_.dq + j, columns_, plan_.scale, false);
   }
 }
 
 // dk and dv so far go to memory.
 void Worker::end_gradients(const Problem& at) {
   for (int64_t i = 0; i < keys_; ++i) {
-    for (int64_t k = 0; k < depth_; ++k) {
-      store(run_.dk, at.dk + i * plan_.s.dk + plan_.dk_depth[static_cast<size_t>(k)], s_.dk[i * wide(depth_) + k], plan_.adds);
-    }
-    for (int64_t w = 0; w < width_; ++w) {
-      store(run_.dv, at.dv + i * plan_.s.dv + plan_.dv_width[static_cast<size_t>(w)], s_.dv[i * wide(width_) + w], plan_.adds);
-    }
+    store_line(run_.dk, at.dk + i * plan_.s.dk, plan_.dk_depth, s_.dk + i * wide(depth_), 1, 1, plan_.adds);
+    store_line(run_.dv, at.dv + i * plan_.s.dv, plan_.dv_width, s_.dv + i * wide(width_), 1, 1, plan_.adds);
   }
 }
 

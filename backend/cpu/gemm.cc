@@ -151,20 +151,28 @@ void block_f32(Scratch& s, int64_t rows, int64_t columns, int64_t depth, float* 
   }
 }
 
-void pack_rows(Scratch& s, const Task& t, const char* a, int64_t rows, int64_t depth) {
+// Panels of `width` lines. Dense lines are packed a few steps of the depth at a time over all panels,
+// so that a row of the operand is read while it is in cache; other lines panel by panel.
+void pack_panels(float* to, int width, bool pad, const void* from, ir::DType type, int64_t lines, const int64_t* at,
+                 int64_t depth, const int64_t* steps) {
+  constexpr int64_t kSteps = 32;
   const GemmKernels& kernels = gemm_kernels();
-  for (int64_t i = 0; i < rows; i += kernels.max_rows) {
-    const int m = static_cast<int>(std::min<int64_t>(kernels.max_rows, rows - i));
-    kernels.pack(s.a + i * depth, m, a, t.plan.a_type, m, s.a_rows + i, depth, s.a_depth);
+  const int64_t chunk = lines > width && all_dense(at, static_cast<int>(lines)) ? kSteps : depth;
+  for (int64_t k = 0; k < depth; k += chunk) {
+    for (int64_t i = 0; i < lines; i += width) {
+      const int n = static_cast<int>(std::min<int64_t>(width, lines - i));
+      const int wide = pad ? width : n;
+      kernels.pack(to + i * depth + k * wide, wide, from, type, n, at + i, std::min(chunk, depth - k), steps + k);
+    }
   }
 }
 
+void pack_rows(Scratch& s, const Task& t, const char* a, int64_t rows, int64_t depth) {
+  pack_panels(s.a, gemm_kernels().max_rows, false, a, t.plan.a_type, rows, s.a_rows, depth, s.a_depth);
+}
+
 void pack_columns(Scratch& s, const Task& t, const char* b, int64_t columns, int64_t depth) {
-  const GemmKernels& kernels = gemm_kernels();
-  for (int64_t j = 0; j < columns; j += kernels.columns) {
-    const int n = static_cast<int>(std::min<int64_t>(kernels.columns, columns - j));
-    kernels.pack(s.b + j * depth, kernels.columns, b, t.plan.b_type, n, s.b_columns + j, depth, s.b_depth);
-  }
+  pack_panels(s.b, gemm_kernels().columns, true, b, t.plan.b_type, columns, s.b_columns, depth, s.b_depth);
 }
 
 // Rounds a block of f32 sums to c's dtype.
