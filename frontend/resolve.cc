@@ -65,14 +65,16 @@ class Collector {
         default: break;
       }
     }
-    if (lost_dims_) remember_undeclared();
+    if (lost_dims_ || lost_lets_) remember_undeclared();
   }
 
  private:
-  // A `dim` line lost a name that is nowhere in the text: any upper-case name may have been it.
+  // A `dim` or `let` line lost a name that is nowhere in the text: any undeclared one may have been it.
   void remember_undeclared() {
     for (const Expr& e : unit_.ast.exprs) {
-      if (e.kind != ExprKind::kName || std::isupper(static_cast<unsigned char>(e.text[0])) == 0) continue;
+      if (e.kind != ExprKind::kName) continue;
+      const bool upper = std::isupper(static_cast<unsigned char>(e.text[0])) != 0;
+      if (upper ? !lost_dims_ : !lost_lets_) continue;
       if (unit_.dims.count(e.text) == 0) unit_.silent_names.insert(e.text);
     }
   }
@@ -91,6 +93,7 @@ class Collector {
   void remember_names(const Item& item) {
     if (item.kind == ItemKind::kDef || item.kind == ItemKind::kError) unit_.lost = true;
     lost_dims_ = lost_dims_ || item.kind == ItemKind::kDim;
+    lost_lets_ = lost_lets_ || (item.kind == ItemKind::kLet && item.name.empty());
     const std::string& text = module_.sources->file(item.span.file).text;
     size_t at = item.span.begin, end = text.find_first_of("\r\n", at);
     if (end == std::string::npos) end = text.size();
@@ -163,7 +166,7 @@ class Collector {
   Unit& unit_;
   Diagnostics& diagnostics_;
   std::map<std::string, Span> names_;
-  bool lost_dims_ = false;
+  bool lost_dims_ = false, lost_lets_ = false;
 };
 
 class Loader {

@@ -230,10 +230,12 @@ TypePattern resolve_type(const Module& module, const Unit& unit, const Signature
   return TypeResolver(module, unit, signature, is_local, diagnostics).resolve(type, allow_constant);
 }
 
-void resolve_signature(Module& module, Definition& definition, Diagnostics& diagnostics) {
+void resolve_signature(Module& module, Definition& definition, Diagnostics& reported) {
   if (definition.state != Definition::State::kUnresolved) return;
   definition.state = Definition::State::kResolved;
   const Def& def = definition.def();
+  Diagnostics silent;  // a header that did not parse says nothing reliable
+  Diagnostics& diagnostics = def.broken ? silent : reported;
   const Ast& ast = definition.unit->ast;
   Signature& s = definition.signature;
   s.broken = def.broken;
