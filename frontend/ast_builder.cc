@@ -56,7 +56,11 @@ void AstBuilder::item(P::ItemContext* context) {
     item.section = section(node);
     item.keyword = ast_.section(item.section).kind.span;
   }
-  if (item.kind == ItemKind::kError) ast_.lost_items = true;
+  // Names that a broken item hides.
+  const bool nameless = item.kind == ItemKind::kLet && item.name.empty();
+  if (item.kind == ItemKind::kError || nameless || (item.kind == ItemKind::kDim && item.broken)) {
+    ast_.lost_items = true;
+  }
   ast_.items.push_back(std::move(item));
 }
 
@@ -124,6 +128,11 @@ void AstBuilder::head(P::DefHeadContext* context, Def& def) {
   }
   if (context->type() != nullptr) def.result = type(context->type());
   if (!def.result.valid()) def.broken = true;
+  if (def.broken) {  // what was read of it may be anything
+    def.dims.clear();
+    def.params.clear();
+    def.result = type(nullptr);
+  }
 }
 
 TypeId AstBuilder::type(P::TypeContext* context) {

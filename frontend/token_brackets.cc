@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "frontend/token_tidier.h"
@@ -31,6 +32,8 @@ const char* bracket_text(Tok kind) {
       return "}";
   }
 }
+
+bool is_word(std::string_view text) { return std::isalnum(static_cast<unsigned char>(text.front())) != 0; }
 
 }  // namespace
 
@@ -214,14 +217,22 @@ void TokenTidier::report_unclosed(const Opener& opener, int before) {
                         out_.tokens[static_cast<size_t>(before)].inserted)) {
     --before;
   }
-  const uint32_t at = out_.tokens[static_cast<size_t>(before)].end;
+  const Token& previous = out_.tokens[static_cast<size_t>(before)];
+  const uint32_t at = previous.end;
   const std::string closer = bracket_text(closer_of(opener.kind));
   if (Diagnostic* error = report_in(
           statement, make_diagnostic(DiagId::E0003, span(at, at),
-                                     fmt::format("this `{}` is never closed", bracket_text(opener.kind)),
+                                     fmt::format("`{}` is never closed", bracket_text(opener.kind)),
                                      fmt::format("expected `{}` here", closer)))) {
-    error->message = fmt::format("`{}` is never closed", bracket_text(opener.kind));
     error->label(opener.span, "opened here");
+    if (opener.kind == Tok::LBRACE) {
+      error->help(fmt::format("add `{}` on a line of its own", closer));
+    } else {
+      const std::string_view word = text_.substr(previous.begin, previous.end - previous.begin);
+      error->helps.push_back({word.size() > 24 || !is_word(word) ? fmt::format("add `{}` where the mark is", closer)
+                                               : fmt::format("add `{}` after `{}`", closer, word),
+                              span(at, at), closer});
+    }
   }
 }
 
