@@ -32,6 +32,7 @@ int64_t nice_interval(int64_t steps) {
 }
 
 std::string duration(double seconds) {
+  if (seconds < 10) return fmt::format("{:.1f}s", seconds);
   const auto total = static_cast<int64_t>(seconds + 0.5);
   if (total < 60) return fmt::format("{}s", total);
   if (total < 3600) return fmt::format("{}m{:02}s", total / 60, total % 60);
@@ -105,6 +106,7 @@ void RunLog::say(const std::string& text) {
 
 void RunLog::start(const Trainer& trainer, int64_t stop_at) {
   stop_at_ = stop_at;
+  unit_ = trainer.data().tokens_per_row() > 1 ? "tok" : "rows";
   every_ = nice_interval(stop_at - trainer.steps_done());
   line(fmt::format(
       R"({{"event":"start","schema":1,"devices":1,"mesh":{{"axes":[]}},"params":{},"seed":{},"first_step":{},"steps":{},"rows_per_step":{},"predicted_peak_bytes":{}}})",
@@ -135,13 +137,13 @@ void RunLog::step(const StepReport& report, double ms, double tokens_per_s) {
                       static_cast<double>(stop_at_ - report.step);
   const std::string total = std::to_string(stop_at_);
   const std::string text =
-      fmt::format("step {:>{}}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.{}f} ms  {} tok/s{}{}",
+      fmt::format("step {:>{}}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.{}f} ms  {} {}/s{}{}",
                   report.step, total.size(), total, report.loss, report.grad_norm,
                   report.rates.empty() ? 0.0 : report.rates[0], ms,
                   ms < 10    ? 2
                   : ms < 100 ? 1
                              : 0,
-                  short_count(tokens_per_s), report.skipped ? "  overflow: skipped" : "",
+                  short_count(tokens_per_s), unit_, report.skipped ? "  overflow: skipped" : "",
                   report.step < stop_at_ ? "  eta " + duration(left) : "");
   if (permanent) return say(text);
   std::fputs(("\r" + text + "\x1b[K").c_str(), stderr);
@@ -171,8 +173,8 @@ void RunLog::end(const EndReport& report) {
       report.steps, report.wall_s, report.tokens_per_s, report.peak_bytes,
       report.predicted_peak_bytes, json_number(report.predicted_step_s),
       report.interrupted.empty() ? "" : R"(,"interrupted":)" + quoted(report.interrupted)));
-  say(fmt::format("{} steps in {}, {} tok/s, peak {}{}", report.steps, duration(report.wall_s),
-                  short_count(report.tokens_per_s), bytes_text(report.peak_bytes),
+  say(fmt::format("{} steps in {}, {} {}/s, peak {}{}", report.steps, duration(report.wall_s),
+                  short_count(report.tokens_per_s), unit_, bytes_text(report.peak_bytes),
                   report.interrupted.empty() ? "" : ", interrupted by " + report.interrupted));
 }
 

@@ -55,6 +55,7 @@ class RunLog {
   bool live_ = false;  // a live line stands on the terminal
   int64_t stop_at_ = 0, every_ = 1, first_step_ = -1;
   double seconds_ = 0;
+  const char* unit_ = "tok";  // what tokens_per_s counts
 };
 
 std::string json_number(double value);  // 9 significant digits; null when not finite

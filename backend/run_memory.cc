@@ -32,24 +32,27 @@ int64_t RunMemory::machine_bytes() {
   return limit;
 }
 
-Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes) {
+Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64_t budget) {
   CAD_CHECK(mapping_ == nullptr, "run memory is allocated once");
   persistent_ = aligned(persistent_bytes);
   region_ = aligned(region_bytes);
   const int64_t have = machine_bytes();
-  const auto too_little = [&]() {
+  const auto too_little = [&](const std::string& limit, int status) {
     Diagnostic error = make_error(
-        DiagId::E0703,
-        fmt::format("the run needs {}, this machine has {}", bytes_text(bytes()), bytes_text(have)),
-        kExitRunFailed);
-    error.note(fmt::format("parameters and optimizer {}, a step's own tensors {}",
-                           bytes_text(persistent_), bytes_text(region_)));
+        DiagId::E0703, fmt::format("the run needs {}, {}", bytes_text(bytes()), limit), status);
+    error.note(
+        fmt::format("{} bytes: parameters and optimizer {}, gradients and a step's own tensors {}",
+                    bytes(), bytes_text(persistent_), bytes_text(region_)));
     error.help(
         "smaller micro-batches with `accumulate` need less: a step's own tensors grow with the "
         "batch");
     return error;
   };
-  if (bytes() > have) return too_little();
+  const std::string machine = fmt::format("this machine has {}", bytes_text(have));
+  if (budget > 0 && bytes() > budget) {
+    return too_little(fmt::format("the budget is {}", bytes_text(budget)), kExitNoPlan);
+  }
+  if (bytes() > have) return too_little(machine, kExitRunFailed);
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t body = std::max<int64_t>((bytes() + page - 1) / page * page, page);
   mapped_ = body + page;
@@ -57,7 +60,7 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
-    return too_little();
+    return too_little(machine, kExitRunFailed);
   }
   auto* start = static_cast<std::byte*>(mapping_);
   // The region ends (up to alignment) at the guard page.

@@ -23,8 +23,8 @@ class RunMemory {
   RunMemory& operator=(const RunMemory&) = delete;
   ~RunMemory();
 
-  // E0703 when the machine (or its cgroup) does not have that much.
-  Status allocate(int64_t persistent_bytes, int64_t region_bytes);
+  // E0703 when the machine (or its cgroup) does not have that much, or `budget` (0: none) is less.
+  Status allocate(int64_t persistent_bytes, int64_t region_bytes, int64_t budget = 0);
   [[nodiscard]] std::byte* persistent() const { return base_; }
   [[nodiscard]] std::byte* region() const { return base_ + persistent_; }
   [[nodiscard]] int64_t bytes() const { return persistent_ + region_; }

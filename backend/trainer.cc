@@ -194,7 +194,7 @@ void Trainer::bind() {
 }
 
 Status Trainer::start(std::vector<Diagnostic>& warnings) {
-  CAD_TRY_VOID(memory_.allocate(persistent_bytes_, region_bytes_));
+  CAD_TRY_VOID(memory_.allocate(persistent_bytes_, region_bytes_, options_.budget));
   memory_.poison_region();
   bind();
   for (const Parameter& p : parameters_.all()) initialize(p, spec_.seed, *pool_);

@@ -29,6 +29,7 @@ struct TrainerOptions {
   int threads = 0;             // 0: all cores
   bool debug_nan = false;      // check every op of every step
   bool evaluate_only = false;  // no training data, gradients or optimizer: step() is not for use
+  int64_t budget = 0;          // bytes the run may use; 0: what the machine has
   ir::PassLog* passes = nullptr;
   std::vector<TraceEvent>* trace = nullptr;  // of the train program, while set
 };

@@ -111,6 +111,9 @@ int run_program(const RunOptions& own, const CommonOptions& common) {
   ir::PassLog passes;
   options.trainer.threads = static_cast<int>(common.threads_per_device.value_or(0));
   options.trainer.debug_nan = own.debug_nan;
+  auto budget = memory_budget(common);
+  if (!budget.ok()) return fail(common, budget.error());
+  options.trainer.budget = *budget;
   options.trainer.passes = &passes;
   options.save_folder = save_folder(common, *spec);
   if (common.dry_run) {

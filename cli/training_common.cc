@@ -1,7 +1,10 @@
 // cli/training_common.cc -- see cli/training_common.h.
 #include "cli/training_common.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -23,6 +26,32 @@ std::optional<Diagnostic> check_one_device(const CommonOptions& common) {
                  kExitUsage);
   error.help("leave `--devices` out; one device uses all cores, see `--threads-per-device`");
   return error;
+}
+
+Result<int64_t> memory_budget(const CommonOptions& common) {
+  if (common.budget.empty()) return int64_t{0};
+  static const std::map<std::string, double> units = {
+      {"", 1},      {"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  char* end = nullptr;
+  const double number = std::strtod(common.budget.c_str(), &end);
+  std::string unit(end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
+                                                                 : unit.find_first_not_of(' '));
+  const bool percent = unit == "%";
+  const auto found = units.find(unit);
+  if (end == common.budget.c_str() || !(number > 0) || !(number < 1e18) ||
+      (!percent && found == units.end())) {
+    Diagnostic error =
+        make_error(DiagId::E0503,
+                   fmt::format("`--budget {}` is no amount of memory", common.budget), kExitUsage);
+    error.help("write `--budget 8GiB`, or `--budget 60%` of this machine");
+    return error;
+  }
+  const double bytes = percent
+                           ? number / 100 * static_cast<double>(backend::RunMemory::machine_bytes())
+                           : number * found->second;
+  return std::max<int64_t>(1, static_cast<int64_t>(bytes));
 }
 
 Result<ir::TrainSpec> train_spec(const CommonOptions& common, const LoadedProgram& program) {

@@ -16,6 +16,9 @@ namespace cad::cli {
 // E0504 when more than one device is asked for: this build runs one.
 std::optional<Diagnostic> check_one_device(const CommonOptions& common);
 
+// `--budget`: "8GiB", "512 MiB", "3072" (bytes) or "60%" of this machine; 0 when not given. E0503.
+Result<int64_t> memory_budget(const CommonOptions& common);
+
 // The chosen train section, --save and --init applied. Relative names of flags are relative to the
 // current folder, those of the program to its own.
 Result<ir::TrainSpec> train_spec(const CommonOptions& common, const LoadedProgram& program);

@@ -1,0 +1,245 @@
+// run, eval, predict, generate and params as a user sees them: streams, files, statuses.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/commands/command_testing.h"
+
+namespace cad {
+namespace {
+
+using nlohmann::json;
+
+const char* const kProgram = R"(dim B, T = 8, V = 256, D = 8
+model Net(x: i32[B, T]) -> [B, T, V] {
+  param e : [V, D] = normal(0.1)
+  return e[V = x] @[D] e
+}
+train net {
+  data:      text("text.txt", x: i32[B, T], y: i32[B, T])
+  loss:      cross_entropy[V](Net(x), y)
+  optimizer: adamw(lr: cosine(1e-2, warmup: 2))
+  B: 4, steps: 12, seed: 3
+  eval { data: text("text.txt"), every: 6, metrics: (acc: mean(f32(argmax[V](Net(x)) == y))) }
+  save { to: "runs/net", every: 5, keep: 2, best: min(loss) }
+}
+)";
+
+class RunCommand : public Commands {
+ protected:
+  void SetUp() override {
+    Commands::SetUp();
+    write("net.cad", kProgram);
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "the quick brown fox " + std::to_string(i % 7) + "\n";
+    write("text.txt", text);
+  }
+  std::vector<json> events(const std::string& name) const {
+    std::vector<json> list;
+    std::istringstream lines(read(name));
+    for (std::string line; std::getline(lines, line);) list.push_back(json::parse(line));
+    return list;
+  }
+};
+
+// The parts of JSON Schema that docs/schema/run-log.json uses.
+bool fits(const json& value, const json& schema, const json& root) {
+  if (schema.contains("$ref")) {
+    const std::string name = schema["$ref"];
+    return fits(value, root["$defs"][name.substr(name.rfind('/') + 1)], root);
+  }
+  if (schema.contains("oneOf")) {
+    int matches = 0;
+    for (const json& choice : schema["oneOf"]) matches += fits(value, choice, root) ? 1 : 0;
+    return matches == 1;
+  }
+  if (schema.contains("const") && value != schema["const"]) return false;
+  if (schema.contains("enum") &&
+      std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end())
+    return false;
+  if (schema.contains("type")) {
+    const json types = schema["type"].is_array() ? schema["type"] : json::array({schema["type"]});
+    bool any = false;
+    for (const json& type : types) {
+      any = any || (type == "object" && value.is_object()) ||
+            (type == "array" && value.is_array()) || (type == "string" && value.is_string()) ||
+            (type == "integer" && value.is_number_integer()) ||
+            (type == "number" && value.is_number()) || (type == "null" && value.is_null());
+    }
+    if (!any) return false;
+  }
+  if (schema.contains("minimum") && value.is_number() &&
+      value.get<double>() < schema["minimum"].get<double>())
+    return false;
+  if (schema.contains("items")) {
+    for (const json& item : value) {
+      if (!fits(item, schema["items"], root)) return false;
+    }
+  }
+  if (!value.is_object()) return true;
+  for (const json& name : schema.value("required", json::array())) {
+    if (!value.contains(name.get<std::string>())) return false;
+  }
+  for (const auto& [name, item] : value.items()) {
+    if (schema.contains("properties") && schema["properties"].contains(name)) {
+      if (!fits(item, schema["properties"][name], root)) return false;
+    } else if (schema.contains("additionalProperties")) {
+      const json& rest = schema["additionalProperties"];
+      if (rest.is_boolean() ? !rest.get<bool>() : !fits(item, rest, root)) return false;
+    }
+  }
+  return true;
+}
+
+TEST_F(RunCommand, LogFitsItsSchemaAndStreamsAreSeparate) {
+  const Output run = this->run("run net.cad --log log.jsonl");
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out, "");
+  EXPECT_EQ(run.err.find('\r'), std::string::npos);
+  EXPECT_TRUE(contains(run.err, "step 12/12  loss ")) << run.err;
+  const json schema =
+      json::parse(std::ifstream(std::string(COLAUTO_SOURCE_DIR) + "/docs/schema/run-log.json"));
+  const std::vector<json> log = events("log.jsonl");
+  for (const json& event : log) EXPECT_TRUE(fits(event, schema, schema)) << event;
+  EXPECT_FALSE(fits(json::parse(R"({"event":"step","step":1})"), schema, schema));
+  EXPECT_FALSE(fits(json::parse(R"({"event":"other"})"), schema, schema));
+  EXPECT_EQ(log.front()["event"], "start");
+  EXPECT_EQ(log.front()["params"], 2048);
+  EXPECT_EQ(log.back()["event"], "end");
+  EXPECT_EQ(log.back()["peak_bytes"][0], log.back()["predicted_peak_bytes"]);
+  int evals = 0;
+  for (const json& event : log) evals += event["event"] == "eval" ? 1 : 0;
+  EXPECT_EQ(evals, 2);
+  std::set<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "runs/net"))
+    folders.insert(entry.path().filename().string());
+  EXPECT_EQ(folders,
+            (std::set<std::string>{"best", "model.safetensors", "step-000010", "step-000012"}));
+}
+
+TEST_F(RunCommand, JsonGoesToStdoutAndQuietIsQuiet) {
+  const Output run = this->run("run net.cad --json --quiet --steps 2 --save elsewhere");
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_EQ(json::parse(run.out.substr(0, run.out.find('\n')))["event"], "start");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "elsewhere/step-000002"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+}
+
+TEST_F(RunCommand, ResumedLossesAreThoseOfOneRun) {
+  ASSERT_EQ(run("run net.cad --quiet --log through.jsonl --save through").status, 0);
+  ASSERT_EQ(run("run net.cad --quiet --log parts.jsonl --steps 7").status, 0);
+  const Output refused = run("run net.cad --quiet");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "error[E0613]")) << refused.err;
+  ASSERT_EQ(run("run net.cad --quiet --log parts.jsonl --resume").status, 0);
+  const auto steps = [&](const std::string& name) {
+    std::vector<json> list;
+    for (json event : events(name)) {
+      if (event["event"] != "step") continue;
+      event.erase("ms");
+      event.erase("tokens_per_s");
+      list.push_back(event);
+    }
+    return list;
+  };
+  EXPECT_EQ(steps("through.jsonl"), steps("parts.jsonl"));
+  EXPECT_EQ(read("through/step-000012/model.safetensors"),
+            read("runs/net/step-000012/model.safetensors"));
+  EXPECT_EQ(read("through/step-000012/optimizer.safetensors"),
+            read("runs/net/step-000012/optimizer.safetensors"));
+  ASSERT_EQ(run("run net.cad --quiet --overwrite --steps 3").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/net/step-000012"));
+}
+
+TEST_F(RunCommand, SignalsFinishTheStepAndSave) {
+  for (const auto& [name, status] : {std::pair<std::string, int>{"INT", 130}, {"TERM", 143}}) {
+    // `wait` would hide the status from run(): it is printed instead.
+    const Output run =
+        this->run("run net.cad --set steps=100000000 --overwrite --log log.jsonl --quiet &", "",
+                  "\nsleep 2; kill -" + name + " $!; wait $!; echo $? > status");
+    EXPECT_EQ(read("status"), std::to_string(status) + "\n") << run.err;
+    const std::vector<json> log = events("log.jsonl");
+    ASSERT_FALSE(log.empty());
+    EXPECT_EQ(log.back()["interrupted"], "SIG" + name);
+    std::string step = std::to_string(log.back()["steps"].get<int64_t>());
+    step.insert(0, step.size() < 6 ? 6 - step.size() : 0, '0');
+    EXPECT_TRUE(std::filesystem::exists(folder_ / ("runs/net/step-" + step + "/state.json")))
+        << step;
+  }
+}
+
+TEST_F(RunCommand, FlagsThatCannotBe) {
+  EXPECT_EQ(run("run net.cad --devices 2").status, 2);
+  EXPECT_EQ(run("run net.cad --budget lots").status, 2);
+  const Output budget = run("run net.cad --budget 1KiB");
+  EXPECT_EQ(budget.status, 3);
+  EXPECT_TRUE(contains(budget.err, "error[E0703]: the run needs ")) << budget.err;
+  EXPECT_EQ(run("run net.cad --log /nowhere/log.jsonl").status, 1);
+  EXPECT_EQ(run("run net.cad --init nobody.safetensors").status, 66);
+}
+
+TEST_F(RunCommand, DryRunStartsNothing) {
+  const Output dry = run("run net.cad --dry-run");
+  ASSERT_EQ(dry.status, 0) << dry.err;
+  EXPECT_TRUE(contains(dry.out, "parameters  2048 in 1 tensors")) << dry.out;
+  EXPECT_TRUE(contains(dry.out, "steps       12"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+  EXPECT_EQ(json::parse(run("run net.cad --dry-run --json").out)["rows_per_step"], 4);
+}
+
+TEST_F(RunCommand, EvalGenerateParams) {
+  ASSERT_EQ(run("run net.cad --quiet --log log.jsonl").status, 0);
+  json last;
+  for (const json& event : events("log.jsonl")) {
+    if (event["event"] == "eval") last = event;
+  }
+  const Output eval = run("eval net.cad --json");
+  ASSERT_EQ(eval.status, 0) << eval.err;
+  json event = json::parse(eval.out);
+  EXPECT_EQ(event["loss"], last["loss"]);
+  EXPECT_EQ(event["acc"], last["acc"]);
+  EXPECT_EQ(event["rows"], last["rows"]);
+  const std::string flags = "generate net.cad --prompt 'the ' --tokens 40 --seed 5";
+  const Output one = run(flags), two = run(flags), other = run(flags + "1");
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_EQ(one.out.size(), 4U + 40 + 1);
+  EXPECT_EQ(one.out, two.out);
+  EXPECT_NE(one.out, other.out);
+  const Output likeliest = run("generate net.cad --tokens 5 --temperature 0 --init runs/net/best");
+  EXPECT_EQ(likeliest.status, 0) << likeliest.err;
+  const Output params = run("params net.cad --init runs/net");
+  EXPECT_EQ(params.out,
+            "e     [V, D]  [256, 8]        2048  adamw, decays  file\n2048 parameters\n")
+      << params.out;
+}
+
+TEST_F(RunCommand, PredictWritesRows) {
+  write("linear.cad",
+        "dim B, D = 3\nmodel Net(x: [B, D]) -> ([B], [B, D]) {\n  param w : [D] = constant(2)\n  "
+        "return x @[D] w, x * w\n}\n");
+  std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (300, 3), }";
+  dict.append(117 - dict.size(), ' ');
+  std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
+                     std::string(1, '\0') + dict + "\n";
+  for (int i = 0; i < 900; ++i) {
+    const float value = static_cast<float>(i);
+    file.append(reinterpret_cast<const char*>(&value), 4);
+  }
+  write("x.npy", file);
+  const Output predict = run("predict linear.cad --in x=x.npy --out sums.npy --out rows.npy");
+  ASSERT_EQ(predict.status, 0) << predict.err;
+  const std::string sums = read("sums.npy");
+  ASSERT_EQ(sums.size(), 128U + 1200);
+  float last = 0;
+  std::memcpy(&last, sums.data() + sums.size() - 4, 4);
+  EXPECT_EQ(last, 2.0F * (897 + 898 + 899));
+  EXPECT_TRUE(contains(predict.err, "rows.npy: [300, 3]")) << predict.err;
+  EXPECT_EQ(run("predict linear.cad --in y=x.npy --out o.npy").status, 2);
+  EXPECT_EQ(run("predict linear.cad --in x=none.npy --out o.npy").status, 66);
+}
+
+}  // namespace
+}  // namespace cad
