@@ -26,6 +26,8 @@ const std::vector<Pass>& passes_after_autodiff() {
   static const std::vector<Pass> kPasses = {
       {"simplify", simplify, "constants are folded; no node is an identity"},
       {"eliminate_common", eliminate_common, "equal nodes in a region are one"},
+      {"hoist_sums", hoist_sums, "recurrent weights' gradients are one product after the loop"},
+      {"simplify", simplify, "constants are folded; no node is an identity"},
       {"eliminate_dead", eliminate_dead, "every node leads to an output"},
   };
   return kPasses;

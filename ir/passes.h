@@ -45,6 +45,7 @@ Graph exact_means(
 Graph sink_constants(Graph g);   // loops compute constants, positions and causal masks themselves
 Graph scan_inputs(Graph g);      // an invariant read only at the loop's number is a scanned operand
 Graph raise_attention(Graph g);  // contract-scale-mask-softmax-(dropout)-contract -> kAttention
+Graph hoist_sums(Graph g);       // products summed over iterations are one product after the loop
 Graph simplify(Graph g);         // folds constants, x*1, casts of casts, renames of renames
 Graph eliminate_common(Graph g);  // equal nodes in a region are one
 Graph eliminate_dead(Graph g);    // nothing unused is left (also loop carries and collects)

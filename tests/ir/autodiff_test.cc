@@ -203,6 +203,18 @@ TEST(Autodiff, Scan) {
   EXPECT_EQ(count_ops(g, Op::kUnselect), 0U);
 }
 
+// The recurrent weight's gradient is one product after the loop, not a sum in it.
+TEST(Autodiff, RecurrentWeightIsHoisted) {
+  const Graph g = train_and_check(scan_program(), {});
+  size_t loops = 0;
+  for (const Node& node : g.nodes) {
+    if (node.op != Op::kRepeat || !node.loop.reverse) continue;
+    ++loops;
+    EXPECT_EQ(node.loop.carries, 1);
+  }
+  EXPECT_EQ(loops, 1U);
+}
+
 TEST(Autodiff, SelectWithoutTheScanPassIsTheSame) {
   const Graph forward = scan_program();
   const Graph plain = differentiate(forward, output_value(forward, "loss"));
