@@ -42,7 +42,8 @@ bool Elaborator::check_definition(Definition& definition) {
   if (!frame.returned && !frame.broken_return && !definition.def().body_broken && !s.broken &&
       !definition.unit->ast.lost_items && !definition.unit->lost) {
     statement_reported_ = false;
-    Diagnostic& d = error(DiagId::E0116, definition.name_span(), fmt::format("`{}` returns nothing", definition.name), "no `return`");
+    Diagnostic& d = error(DiagId::E0116, definition.name_span(),
+                          fmt::format("`{}` returns nothing", definition.name), "no `return`");
     if (!s.results.empty()) d.label(s.results[0].span, "its result is declared here");
   }
   return diagnostics->errors() == before;
@@ -54,7 +55,8 @@ void Elaborator::bind_checked_parameters(BodyFrame& frame, const Signature& s) {
     b.kind = BindKind::kArgument;
     b.span = p.span;
     switch (p.type.kind) {
-      case TypePattern::Kind::kError: break;
+      case TypePattern::Kind::kError:
+        break;
       case TypePattern::Kind::kConstant:
         b.value = p.type.constant == TypePattern::Constant::kBool
                       ? flag_of(-1, p.span)
@@ -149,7 +151,8 @@ void prune_inputs(ir::Graph& g) {
       const bool prunable = in.kind == ir::InputKind::kParam || in.kind == ir::InputKind::kState;
       auto out = output_of.find("state:" + in.path);
       int used = uses[static_cast<size_t>(in.value.index)];
-      const bool unchanged = in.kind == ir::InputKind::kState && out != output_of.end() && top.results[out->second] == in.value;
+      const bool unchanged = in.kind == ir::InputKind::kState && out != output_of.end() &&
+                             top.results[out->second] == in.value;
       if (unchanged) --used;
       if (prunable && used == 0) {
         if (out != output_of.end()) {
@@ -171,7 +174,8 @@ void prune_inputs(ir::Graph& g) {
                                [&](ir::NodeId n) {
                                  ir::Node& node = g.node(n);
                                  if (node.op != ir::Op::kInput) return false;
-                                 const ir::InputId id = now[static_cast<size_t>(node.attrs.input.index)];
+                                 const ir::InputId id =
+                                     now[static_cast<size_t>(node.attrs.input.index)];
                                  node.attrs.input = id;
                                  return !id.valid();
                                }),
@@ -184,16 +188,18 @@ void prune_inputs(ir::Graph& g) {
 
 // ------------------------------------------------------------------------------------- Lowering
 
-Lowering::Lowering(const Module& module, const LowerOptions& options, Diagnostics& diagnostics)
-    : diagnostics_(diagnostics) {
+Lowering::Lowering(const Module& module, const LowerOptions& options, Diagnostics& diagnostics) {
   elaborator_ = std::make_unique<Elaborator>(
-      module, options.check ? Elaborator::Mode::kCheck : Elaborator::Mode::kLower, options, diagnostics);
+      module, options.check ? Elaborator::Mode::kCheck : Elaborator::Mode::kLower, options,
+      diagnostics);
   elaborator_->open_section();
 }
 
 Lowering::~Lowering() = default;
 
-ir::Graph& Lowering::graph() { return elaborator_->graph; }
+ir::Graph& Lowering::graph() {
+  return elaborator_->graph;
+}
 
 ir::DimId Lowering::dim(const std::string& name) {
   Elaborator& e = *elaborator_;
@@ -201,11 +207,13 @@ ir::DimId Lowering::dim(const std::string& name) {
   return e.file_dim(name);
 }
 
-ValueId Lowering::add_input(const std::string& path, DType dtype, const std::vector<ir::DimId>& dims) {
+ValueId Lowering::add_input(const std::string& path, DType dtype,
+                            const std::vector<ir::DimId>& dims) {
   return elaborator_->plain_input(path, dtype, dims, ir::InputKind::kOther, Span{});
 }
 
-ValueId Elaborator::plain_input(const std::string& path, DType dtype, const DimList& dims, ir::InputKind kind, Span span) {
+ValueId Elaborator::plain_input(const std::string& path, DType dtype, const DimList& dims,
+                                ir::InputKind kind, Span span) {
   ir::Input input;
   input.kind = kind;
   input.path = path;
@@ -229,7 +237,8 @@ bool Lowering::add_data(const std::string& name, DType dtype, const std::vector<
     if (!found) return false;
     list.push_back((*found)[0]);
   }
-  ValueId v = e.plain_input(name, dtype, list, ir::InputKind::kData, dims.empty() ? Span{} : dims[0].span);
+  ValueId v =
+      e.plain_input(name, dtype, list, ir::InputKind::kData, dims.empty() ? Span{} : dims[0].span);
   if (!e.graph.batch_dim.valid() && !list.empty()) e.graph.batch_dim = list[0];
   if (ir::is_float(dtype)) v = e.cast(v, e.options.compute);
   bind(name, v);
@@ -255,7 +264,9 @@ std::optional<std::vector<SectionValue>> Lowering::expression(ExprId expr) {
   for (const EValue& part : all) {
     SectionValue s;
     switch (part.kind) {
-      case EValue::Kind::kTensor: s.value = part.value; break;
+      case EValue::Kind::kTensor:
+        s.value = part.value;
+        break;
       case EValue::Kind::kNumber:
         s.kind = SectionValue::Kind::kNumber;
         s.number = *part.number;
@@ -264,7 +275,8 @@ std::optional<std::vector<SectionValue>> Lowering::expression(ExprId expr) {
         s.kind = SectionValue::Kind::kBool;
         s.flag = part.flag == 1;
         break;
-      default: return std::nullopt;
+      default:
+        return std::nullopt;
     }
     out.push_back(std::move(s));
   }
@@ -277,25 +289,27 @@ std::optional<ValueId> Lowering::tensor(ExprId expr) {
   if (!values) return std::nullopt;
   const Span span = e.body->ast->expr(expr).span;
   if (values->size() != 1) {
-    e.error(DiagId::E0213, span, fmt::format("one value is wanted, this is {}", values->size()), "several results");
+    e.error(DiagId::E0213, span, fmt::format("one value is wanted, this is {}", values->size()),
+            "several results");
     return std::nullopt;
   }
   const SectionValue& v = (*values)[0];
   e.builder.span = span;
   if (v.kind == SectionValue::Kind::kNumber) return e.constant(v.number, DType::kF32);
-  if (v.kind == SectionValue::Kind::kBool) return e.constant(ir::Scalar(v.flag ? 1.0 : 0.0), DType::kBool);
+  if (v.kind == SectionValue::Kind::kBool)
+    return e.constant(ir::Scalar(v.flag ? 1.0 : 0.0), DType::kBool);
   return v.value;
 }
 
-std::optional<std::vector<ValueId>> Lowering::call(const Definition& definition, const std::vector<ValueId>& leading,
+std::optional<std::vector<ValueId>> Lowering::call(const Definition& definition,
+                                                   const std::vector<ValueId>& leading,
                                                    const std::vector<Arg>& args, Span where) {
   return call(definition, leading, args, {}, where);
 }
 
-std::optional<std::vector<ValueId>> Lowering::call(const Definition& definition, const std::vector<ValueId>& leading,
-                                                   const std::vector<Arg>& args,
-                                                   const std::vector<std::pair<std::string, double>>& constants,
-                                                   Span where) {
+std::optional<std::vector<ValueId>> Lowering::call(
+    const Definition& definition, const std::vector<ValueId>& leading, const std::vector<Arg>& args,
+    const std::vector<std::pair<std::string, double>>& constants, Span where) {
   Elaborator& e = *elaborator_;
   e.statement_reported_ = false;
   e.statement_failed_ = false;
@@ -308,14 +322,20 @@ std::optional<std::vector<ValueId>> Lowering::call(const Definition& definition,
   }
   for (const auto& [name, number] : constants) {
     const int at = definition.signature.find_parameter(name);
-    const bool flag = at >= 0 && definition.signature.parameters[static_cast<size_t>(at)].type.kind == TypePattern::Kind::kConstant &&
-                      definition.signature.parameters[static_cast<size_t>(at)].type.constant == TypePattern::Constant::kBool;
+    const bool flag = at >= 0 &&
+                      definition.signature.parameters[static_cast<size_t>(at)].type.kind ==
+                          TypePattern::Kind::kConstant &&
+                      definition.signature.parameters[static_cast<size_t>(at)].type.constant ==
+                          TypePattern::Constant::kBool;
     Name n;
     n.text = name;
     n.span = where;
-    values.push_back({n, flag ? e.flag_of(number != 0 ? 1 : 0, where)
-                              : e.number_of(ir::Scalar(number), number == static_cast<double>(static_cast<int64_t>(number)), where),
-                      where});
+    values.push_back(
+        {n,
+         flag ? e.flag_of(number != 0 ? 1 : 0, where)
+              : e.number_of(ir::Scalar(number),
+                            number == static_cast<double>(static_cast<int64_t>(number)), where),
+         where});
   }
   const EValue v = e.section_call(definition, std::move(values), where);
   if (v.error()) return std::nullopt;
@@ -326,7 +346,8 @@ std::optional<std::vector<ValueId>> Lowering::call(const Definition& definition,
 }
 
 // A call that no expression wrote: paths below it have no component for it.
-EValue Elaborator::section_call(const Definition& definition, std::vector<ArgValue> args, Span where) {
+EValue Elaborator::section_call(const Definition& definition, std::vector<ArgValue> args,
+                                Span where) {
   if (definition.signature.broken) return {};
   Call call;
   call.name = definition.name;
@@ -350,7 +371,9 @@ void Lowering::output(const std::string& name, ValueId value) {
   graph().outputs.push_back({name});
 }
 
-ir::Graph Lowering::take() { return elaborator_->finish(); }
+ir::Graph Lowering::take() {
+  return elaborator_->finish();
+}
 
 ir::Graph Elaborator::finish() {
   finish_states();
@@ -360,30 +383,39 @@ ir::Graph Elaborator::finish() {
 
 // ------------------------------------------------------------------------------------ constants
 
-std::optional<ir::Scalar> constant_expression(const Module& module, const Ast& ast, ExprId expr, Diagnostics& diagnostics) {
-  const Constant c = evaluate_constant(ast, expr, constant_names(const_cast<Module&>(module), module.main(), diagnostics), diagnostics);
+std::optional<ir::Scalar> constant_expression(const Module& module, const Ast& ast, ExprId expr,
+                                              Diagnostics& diagnostics) {
+  const Constant c = evaluate_constant(
+      ast, expr, constant_names(const_cast<Module&>(module), module.main(), diagnostics),
+      diagnostics);
   if (c.kind == Constant::Kind::kNumber) return c.number;
   if (c.kind == Constant::Kind::kBool) {
-    diagnostics.add(make_diagnostic(DiagId::E0208, ast.expr(expr).span, "a number is needed here", "a bool"));
+    diagnostics.add(
+        make_diagnostic(DiagId::E0208, ast.expr(expr).span, "a number is needed here", "a bool"));
   }
   return std::nullopt;
 }
 
-std::optional<ir::Scalar> constant_expression(const Module& module, const Unit& unit, ExprId expr, Diagnostics& diagnostics) {
-  const Constant c = evaluate_constant(unit.ast, expr, constant_names(const_cast<Module&>(module), unit, diagnostics), diagnostics);
+std::optional<ir::Scalar> constant_expression(const Module& module, const Unit& unit, ExprId expr,
+                                              Diagnostics& diagnostics) {
+  const Constant c = evaluate_constant(
+      unit.ast, expr, constant_names(const_cast<Module&>(module), unit, diagnostics), diagnostics);
   if (c.kind == Constant::Kind::kNumber) return c.number;
   if (c.kind == Constant::Kind::kBool) {
-    diagnostics.add(make_diagnostic(DiagId::E0208, unit.ast.expr(expr).span, "a number is needed here", "a bool"));
+    diagnostics.add(make_diagnostic(DiagId::E0208, unit.ast.expr(expr).span,
+                                    "a number is needed here", "a bool"));
   }
   return std::nullopt;
 }
 
-std::optional<ir::Size> size_expression(const Module& module, const Unit& unit, ExprId expr, Diagnostics& diagnostics) {
+std::optional<ir::Size> size_expression(const Module& module, const Unit& unit, ExprId expr,
+                                        Diagnostics& diagnostics) {
   auto scalar = constant_expression(module, unit, expr, diagnostics);
   if (!scalar) return std::nullopt;
   auto size = scalar->as_size();
   if (!size) {
-    diagnostics.add(make_diagnostic(DiagId::E0220, unit.ast.expr(expr).span, "a size is needed here", "not a whole number of dims"));
+    diagnostics.add(make_diagnostic(DiagId::E0220, unit.ast.expr(expr).span,
+                                    "a size is needed here", "not a whole number of dims"));
   }
   return size;
 }

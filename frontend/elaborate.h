@@ -24,18 +24,18 @@ namespace cad::frontend {
 class Elaborator;
 
 struct LowerOptions {
-  bool check = false;                     // only check: calls by signature, no bodies; graph is scratch
-  bool training = true;                   // the constant `training`; states are updated
-  bool dropout = true;                    // `dropout: off` makes it the identity
-  ir::DType compute = ir::DType::kF32;    // precision
+  bool check = false;    // only check: calls by signature, no bodies; graph is scratch
+  bool training = true;  // the constant `training`; states are updated
+  bool dropout = true;   // `dropout: off` makes it the identity
+  ir::DType compute = ir::DType::kF32;  // precision
 };
 
 // A value of a section's expression. Constants have no dtype until something needs one.
 struct SectionValue {
   enum class Kind { kTensor, kNumber, kBool } kind = Kind::kTensor;
-  ir::ValueId value;                      // kTensor (region 0)
-  ir::Scalar number;                      // kNumber
-  bool flag = false;                      // kBool
+  ir::ValueId value;  // kTensor (region 0)
+  ir::Scalar number;  // kNumber
+  bool flag = false;  // kBool
 };
 
 // Elaborates expressions of the program's file (module.main()) one after another into one graph.
@@ -55,7 +55,8 @@ class Lowering {
   // Binds a name to any value of region 0.
   void bind(const std::string& name, ir::ValueId value);
   // A graph input of kind kOther whose dims are dims of the graph.
-  ir::ValueId add_input(const std::string& path, ir::DType dtype, const std::vector<ir::DimId>& dims);
+  ir::ValueId add_input(const std::string& path, ir::DType dtype,
+                        const std::vector<ir::DimId>& dims);
   // The graph's dim for a dim of the program; invalid when unknown.
   ir::DimId dim(const std::string& name);
 
@@ -63,24 +64,22 @@ class Lowering {
   std::optional<std::vector<SectionValue>> expression(ExprId expr);
   // One rank-0 or other tensor; constants become nodes (f32). Reports when it is several.
   std::optional<ir::ValueId> tensor(ExprId expr);
-  // Calls `definition` with `leading` for its first arguments and `args` (of the program's file) for
-  // the others: optimizers, schedules. Dim parameters: none. Paths of states are as in a model.
+  // Calls `definition` with `leading` for its first arguments and `args` (of the program's file)
+  // for the others: optimizers, schedules. Dim parameters: none. Paths of states are as in a model.
   std::optional<std::vector<ir::ValueId>> call(const Definition& definition,
                                                const std::vector<ir::ValueId>& leading,
                                                const std::vector<Arg>& args, Span where);
   // The same with values from code for arguments by name.
-  std::optional<std::vector<ir::ValueId>> call(const Definition& definition,
-                                               const std::vector<ir::ValueId>& leading,
-                                               const std::vector<Arg>& args,
-                                               const std::vector<std::pair<std::string, double>>& constants,
-                                               Span where);
+  std::optional<std::vector<ir::ValueId>> call(
+      const Definition& definition, const std::vector<ir::ValueId>& leading,
+      const std::vector<Arg>& args, const std::vector<std::pair<std::string, double>>& constants,
+      Span where);
   void output(const std::string& name, ir::ValueId value);
   // Adds "state:PATH" outputs (training only) and gives the graph away.
   ir::Graph take();
 
  private:
   std::unique_ptr<Elaborator> elaborator_;
-  Diagnostics& diagnostics_;
 };
 
 // A constant expression of a file: numbers, lets, dims in value position, arithmetic on them.
