@@ -22,7 +22,7 @@ class SectionChecker {
   // The settings of a section by key, after all keys were checked.
   using Settings = std::map<std::string, ExprId>;
   Settings check_keys(const Section& section, const SectionTable& table);
-  void unknown_key(const Section& section, const SectionTable& table, const Name& key);
+  std::string unknown_key(const Section& section, const SectionTable& table, const Name& key);
   void missing_key(const Section& section, const Key& key);
   void check_nested(const Section& section, const SectionTable& table);
   const SectionTable* top_table(const Section& section);

@@ -83,6 +83,7 @@ const SectionTable* SectionChecker::top_table(const Section& s) {
 SectionChecker::Settings SectionChecker::check_keys(const Section& s, const SectionTable& table) {
   Settings settings;
   std::map<std::string, Span> seen;
+  std::vector<std::string> misspelt;  // keys that were most likely meant
   for (const Entry& entry : s.entries) {
     if (entry.section.valid()) continue;
     const std::string& name = entry.key.text;
@@ -94,14 +95,15 @@ SectionChecker::Settings SectionChecker::check_keys(const Section& s, const Sect
     }
     const bool dim = table.dims && module_.dims.count(name) != 0;
     if (find_key(table, name) == nullptr && !dim) {
-      unknown_key(s, table, entry.key);
+      misspelt.push_back(unknown_key(s, table, entry.key));
     } else if (!entry.broken && entry.value.valid()) {
       settings[name] = entry.value;
     }
   }
   check_nested(s, table);
   for (const Key& key : table.keys) {
-    if (key.required && seen.count(key.name) == 0) missing_key(s, key);
+    const bool meant = std::count(misspelt.begin(), misspelt.end(), key.name) != 0;
+    if (key.required && seen.count(key.name) == 0 && !meant) missing_key(s, key);
   }
   return settings;
 }
@@ -130,7 +132,9 @@ void SectionChecker::check_nested(const Section& s, const SectionTable& table) {
   }
 }
 
-void SectionChecker::unknown_key(const Section& s, const SectionTable& table, const Name& key) {
+// Reports it, and gives the key that was most likely meant, or nothing.
+std::string SectionChecker::unknown_key(const Section& s, const SectionTable& table,
+                                        const Name& key) {
   std::vector<std::string> names;
   for (const Key& k : table.keys) names.emplace_back(k.name);
   for (const std::string& nested : table.nested) names.push_back(nested);
@@ -139,26 +143,27 @@ void SectionChecker::unknown_key(const Section& s, const SectionTable& table, co
   }
   // a dim whose line could not be parsed
   const bool upper = key.text[0] >= 'A' && key.text[0] <= 'Z';
-  if (module_.main().ast.broken && table.dims && upper) return;
+  if (module_.main().ast.broken && table.dims && upper) return "";
   const std::string what = table.dims && table.keys.empty() ? "dim" : "key";
   Diagnostic& d = read_.report(DiagId::E0301, key.span,
                                fmt::format("`{}` has no {} `{}`", s.kind.text, what, key.text));
   for (const SectionTable& other : section_tables()) {
     if (find_key(other, key.text) == nullptr) continue;
     d.help(fmt::format("`{}` is a key of `{}`", key.text, other.kind));
-    return;
+    return "";
   }
   if (auto near = suggest(key.text, names)) {
     d.help(fmt::format("did you mean `{}`?", *near));
     d.helps.back().span = key.span;
     d.helps.back().replacement = *near;
-    return;
+    return *near;
   }
   if (!table.keys.empty()) {
     std::vector<std::string> keys;
     for (const Key& k : table.keys) keys.emplace_back(k.name);
     d.note(fmt::format("its keys are `{}`", fmt::join(keys, "`, `")));
   }
+  return "";
 }
 
 void SectionChecker::missing_key(const Section& s, const Key& key) {

@@ -27,6 +27,7 @@ void SectionChecker::read_train(const Section& s) {
   train.span = head_span(s);
   const size_t before = diagnostics_.errors();
   const Settings settings = check_keys(s, table);
+  const bool keys_fine = diagnostics_.errors() == before;
   const auto value = [&](const char* name) {
     auto found = settings.find(name);
     return found == settings.end() ? ExprId{} : found->second;
@@ -39,7 +40,7 @@ void SectionChecker::read_train(const Section& s) {
   if (value("init").valid()) read_init(*find_key(table, "init"), value("init"), train);
   read_numbers(train, settings, table);
   if (train.steps == 0 && !train.epochs && !value("steps").valid() && !value("epochs").valid() &&
-      !s.broken) {
+      keys_fine) {
     read_.report(DiagId::E0306, head_span(s), "`train` lacks `steps` or `epochs`")
         .help("add a line such as `steps: 500`");
   }
