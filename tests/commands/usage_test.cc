@@ -2,7 +2,7 @@
 // usage errors name the flag and suggest one, results go to stdout, messages to stderr.
 #include <nlohmann/json.hpp>
 
-#include "command_testing.h"
+#include "tests/commands/command_testing.h"
 
 namespace cad {
 namespace {

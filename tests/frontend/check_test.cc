@@ -1,18 +1,23 @@
-// tests/frontend/check_test.cc -- what checking accepts and refuses, by small programs: names, dims,
-// dtypes, typed bindings, conditions of generic definitions, one root error a statement.
+// tests/frontend/check_test.cc -- what checking accepts and refuses, by small programs: names,
+// dims, dtypes, typed bindings, conditions of generic definitions, one root error a statement.
 #include "tests/frontend/frontend_testing.h"
 
 namespace cad::frontend {
 namespace {
 
-std::string ids(const std::string& text) { return checked(text)->ids(); }
+std::string ids(const std::string& text) {
+  return checked(text)->ids();
+}
 
-TEST(Check, EmptyProgram) { EXPECT_EQ(ids(""), ""); }
+TEST(Check, EmptyProgram) {
+  EXPECT_EQ(ids(""), "");
+}
 
 TEST(Check, OneRootErrorAndNoCascade) {
   // A8: layer 9 of 12 projects to 65; one error, at the addition, with both shapes.
   std::string text = "dim B, D = 64, E = 65\nmodel Net(x: [B, D]) -> [B, D] {\n";
-  for (int i = 0; i < 12; ++i) text += std::string("  h = Linear[D -> ") + (i == 8 ? "E" : "D") + "](x)\n  x = x + h\n";
+  for (int i = 0; i < 12; ++i)
+    text += std::string("  h = Linear[D -> ") + (i == 8 ? "E" : "D") + "](x)\n  x = x + h\n";
   text += "  return x\n}\n";
   auto p = checked(text);
   EXPECT_EQ(p->ids(), "E0203:20");
@@ -21,7 +26,9 @@ TEST(Check, OneRootErrorAndNoCascade) {
 }
 
 TEST(Check, UseOfAFailedNameIsSilent) {
-  EXPECT_EQ(ids("dim B\nfn f(x: [B]) -> [B] {\n  y = x + zzz\n  z = exp(y) * 2\n  w = z @[B] y\n  return z\n}\n"), "E0101:3");
+  EXPECT_EQ(ids("dim B\nfn f(x: [B]) -> [B] {\n  y = x + zzz\n  z = exp(y) * 2\n  w = z @[B] y\n  "
+                "return z\n}\n"),
+            "E0101:3");
 }
 
 TEST(Check, BrokenStatementsSilenceTheirNames) {
@@ -39,13 +46,19 @@ TEST(Check, TypedBindingBroadcastsOnlyTheTopOfTheExpression) {
 }
 
 TEST(Check, WhereTakesThreeOperandsOfWhichOneHoldsAllDims) {
-  EXPECT_EQ(ids("dim B, T = 4, S = 5\nfn f(k: bool[B, S], s: [B, T, S]) -> [B, T, S] { return where(k, s, -inf) }\n"), "");
-  EXPECT_EQ(ids("dim B, T = 4, S = 5\nfn f(k: bool[B, S], s: [B, T]) -> [B, T] { return where(k, s, 0) }\n"), "E0203:2");
+  EXPECT_EQ(ids("dim B, T = 4, S = 5\nfn f(k: bool[B, S], s: [B, T, S]) -> [B, T, S] { return "
+                "where(k, s, -inf) }\n"),
+            "");
+  EXPECT_EQ(ids("dim B, T = 4, S = 5\nfn f(k: bool[B, S], s: [B, T]) -> [B, T] { return where(k, "
+                "s, 0) }\n"),
+            "E0203:2");
 }
 
 TEST(Check, RationalFunctionsDecideSizes) {
-  EXPECT_EQ(ids("dim B, D, H, K = D / H\nfn f(x: [B, D]) -> [B, H, K] { return x[D -> (H, K)] }\n"), "");
-  EXPECT_EQ(ids("dim B, D, H, K\nfn f(x: [B, D]) -> [B, H, K] { return x[D -> (H, K)] }\n"), "E0206:2");
+  EXPECT_EQ(ids("dim B, D, H, K = D / H\nfn f(x: [B, D]) -> [B, H, K] { return x[D -> (H, K)] }\n"),
+            "");
+  EXPECT_EQ(ids("dim B, D, H, K\nfn f(x: [B, D]) -> [B, H, K] { return x[D -> (H, K)] }\n"),
+            "E0206:2");
   EXPECT_EQ(ids("dim B, T, N\nfn f(x: [B, T]) -> [B, N] { return x[T -> N] }\n"), "E0206:2");
   EXPECT_EQ(ids("dim B, T, N = T\nfn f(x: [B, T]) -> [B, N] { return x[T -> N] }\n"), "");
 }
@@ -65,65 +78,93 @@ TEST(Check, ConditionsAreReportedAtTheCallTransitively) {
 }
 
 TEST(Check, ConstantArgumentsInConditions) {
-  auto p = checked("dim B, C = 3, O = 8, Y = 9, X = 9, Y2 = 5, X2 = 4\nmodel Net(x: [B, C, Y, X]) -> [B] {\n"
-                   "  h = Conv[C -> O, Y -> Y2, X -> X2](x, kernel: 3, stride: 2)\n  return mean[O, Y2, X2](h)\n}\n");
+  auto p = checked(
+      "dim B, C = 3, O = 8, Y = 9, X = 9, Y2 = 5, X2 = 4\nmodel Net(x: [B, C, Y, X]) -> [B] {\n"
+      "  h = Conv[C -> O, Y -> Y2, X -> X2](x, kernel: 3, stride: 2)\n  return mean[O, Y2, "
+      "X2](h)\n}\n");
   EXPECT_EQ(p->ids(), "E0218:3");
   EXPECT_NE(p->text().find("dim X2 = (X + 1)//2"), std::string::npos) << p->text();
 }
 
 TEST(Check, FloorDivisionOfFreeDimsWaits) {
-  const std::string text = "dim B, Y, Y2 = Y // 2\nfn f(x: [B, Y]) -> [B, Y2] { return max_pool[Y -> Y2](x, 2) }\n";
+  const std::string text =
+      "dim B, Y, Y2 = Y // 2\nfn f(x: [B, Y]) -> [B, Y2] { return max_pool[Y -> Y2](x, 2) }\n";
   EXPECT_EQ(ids(text), "");
-  EXPECT_EQ(ids("dim B, Y, Y2 = Y // 3\nfn f(x: [B, Y]) -> [B, Y2] { return max_pool[Y -> Y2](x, 2) }\n"), "");
-  EXPECT_EQ(ids("dim B, Y = 8, Y2 = Y // 3\nfn f(x: [B, Y]) -> [B, Y2] { return max_pool[Y -> Y2](x, 2) }\n"), "E0206:2");
+  EXPECT_EQ(
+      ids("dim B, Y, Y2 = Y // 3\nfn f(x: [B, Y]) -> [B, Y2] { return max_pool[Y -> Y2](x, 2) }\n"),
+      "");
+  EXPECT_EQ(ids("dim B, Y = 8, Y2 = Y // 3\nfn f(x: [B, Y]) -> [B, Y2] { return max_pool[Y -> "
+                "Y2](x, 2) }\n"),
+            "E0206:2");
 }
 
 TEST(Check, ValueMayBeNamedLikeAnOp) {
-  EXPECT_EQ(ids("dim B, D\nfn f(x: [B, D]) -> [B] {\n  sum = sum[D](x)\n  max = max[D](x)\n  return sum + max\n}\n"), "");
+  EXPECT_EQ(ids("dim B, D\nfn f(x: [B, D]) -> [B] {\n  sum = sum[D](x)\n  max = max[D](x)\n  "
+                "return sum + max\n}\n"),
+            "");
 }
 
 TEST(Check, FileDefinitionHidesTheLibrary) {
-  EXPECT_EQ(ids("dim B, D\nlayer Linear(x: [B, D]) -> [B, D] { return x }\nmodel M(x: [B, D]) -> [B, D] { return Linear(x) }\n"), "");
+  EXPECT_EQ(ids("dim B, D\nlayer Linear(x: [B, D]) -> [B, D] { return x }\nmodel M(x: [B, D]) -> "
+                "[B, D] { return Linear(x) }\n"),
+            "");
 }
 
 TEST(Check, ArgumentOrderOfDimsHasNoMeaning) {
-  EXPECT_EQ(ids("dim B, T, D\nfn g(x: [T, B, D]) -> [D, B, T] { return x }\nfn f(x: [B, T, D]) -> [B, T, D] { return g(x) }\n"), "");
+  EXPECT_EQ(ids("dim B, T, D\nfn g(x: [T, B, D]) -> [D, B, T] { return x }\nfn f(x: [B, T, D]) -> "
+                "[B, T, D] { return g(x) }\n"),
+            "");
 }
 
 TEST(Check, CallsMeetSignaturesNotBodies) {
   // The body is wrong once, however often it is called.
-  EXPECT_EQ(ids("dim B, D\nfn g(x: [B, D]) -> [B] { return x }\nfn f(x: [B, D]) -> [B] { return g(x) + g(x) }\n"), "E0207:2");
+  EXPECT_EQ(ids("dim B, D\nfn g(x: [B, D]) -> [B] { return x }\nfn f(x: [B, D]) -> [B] { return "
+                "g(x) + g(x) }\n"),
+            "E0207:2");
 }
 
 TEST(Check, MutualRecursion) {
-  EXPECT_EQ(ids("dim B\nfn f(x: [B]) -> [B] { return g(x) }\nfn g(x: [B]) -> [B] { return f(x) }\n"), "E0105:2");
+  EXPECT_EQ(
+      ids("dim B\nfn f(x: [B]) -> [B] { return g(x) }\nfn g(x: [B]) -> [B] { return f(x) }\n"),
+      "E0105:2");
 }
 
 TEST(Check, SetBeatsTheDeclaration) {
   CheckOptions options;
   options.settings = {{"H", "10"}};
-  auto p = checked("dim B, D = 768, H = 12, K = D / H\nfn f(x: [B, D]) -> [B, H, K] { return x[D -> (H, K)] }\n", {}, options);
+  auto p = checked(
+      "dim B, D = 768, H = 12, K = D / H\nfn f(x: [B, D]) -> [B, H, K] { return x[D -> (H, K)] }\n",
+      {}, options);
   EXPECT_EQ(p->ids(), "E0211:1");
   EXPECT_NE(p->text().find("comes from `--set H=10`"), std::string::npos) << p->text();
 }
 
 TEST(Check, ImportsUnifyDimsByNameAndTheImporterWins) {
-  const std::string blocks = "dim B, D = 16, F = 2 * D\nlayer Up(x: [B, D]) -> [B, F] { return Linear[D -> F](x) }\n";
-  auto p = checked("import \"blocks.cad\" as blocks\ndim B, D = 4, F = 2 * D\nmodel Net(x: [B, D]) -> [B, F] { return blocks.Up(x) }\n",
-                   {{"blocks.cad", blocks}});
+  const std::string blocks =
+      "dim B, D = 16, F = 2 * D\nlayer Up(x: [B, D]) -> [B, F] { return Linear[D -> F](x) }\n";
+  auto p = checked(
+      "import \"blocks.cad\" as blocks\ndim B, D = 4, F = 2 * D\nmodel Net(x: [B, D]) -> [B, F] { "
+      "return blocks.Up(x) }\n",
+      {{"blocks.cad", blocks}});
   const ir::Graph g = lowered(*p);
   EXPECT_EQ(p->module->bindings.at("F"), 8);
-  EXPECT_EQ(input_paths(g, ir::InputKind::kParam), (std::vector<std::string>{"up.linear.W", "up.linear.b"}));
-  EXPECT_EQ(checked("import \"blocks.cad\" as blocks\ndim B, D, F\nmodel Net(x: [B, D]) -> [B, F] { return Up(x) }\n",
-                    {{"blocks.cad", blocks}})->ids(), "E0102:3");
+  EXPECT_EQ(input_paths(g, ir::InputKind::kParam),
+            (std::vector<std::string>{"up.linear.W", "up.linear.b"}));
+  EXPECT_EQ(checked("import \"blocks.cad\" as blocks\ndim B, D, F\nmodel Net(x: [B, D]) -> [B, F] "
+                    "{ return Up(x) }\n",
+                    {{"blocks.cad", blocks}})
+                ->ids(),
+            "E0102:3");
 }
 
 TEST(Check, ImportsInACircle) {
-  EXPECT_EQ(checked("import \"a.cad\" as a\n", {{"a.cad", "import \"test.cad\" as t\n"}})->ids(), "E0106:1");
+  EXPECT_EQ(checked("import \"a.cad\" as a\n", {{"a.cad", "import \"test.cad\" as t\n"}})->ids(),
+            "E0106:1");
 }
 
 TEST(Check, BindingsAreRecordedWithTheirTypes) {
-  auto p = checked("dim B, T = 8, D = 4\nfn f(x: [B, T, D]) -> [B, T] {\n  y = mean[D](x)\n  return y\n}\n");
+  auto p = checked(
+      "dim B, T = 8, D = 4\nfn f(x: [B, T, D]) -> [B, T] {\n  y = mean[D](x)\n  return y\n}\n");
   const Definition* f = p->module->main().definitions.at("f");
   ASSERT_EQ(f->bindings.size(), 2U);
   EXPECT_EQ(f->bindings[1].name, "y");

@@ -37,13 +37,14 @@ TEST_P(Right, ChecksAndLowers) {
   auto p = program(GetParam());
   EXPECT_FALSE(p->diagnostics.has_errors()) << p->text();
   for (const bool training : {true, false}) {
-    for (const ir::DType precision : {ir::DType::kF32, ir::DType::kBF16}) lowered(*p, training, precision);
+    for (const ir::DType precision : {ir::DType::kF32, ir::DType::kBF16})
+      lowered(*p, training, precision);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Right,
-                         testing::Values("llama", "bert", "vit", "convnet", "moe", "tying", "gather", "multi", "extended",
-                                         "lora", "gru", "resnet18"),
+                         testing::Values("llama", "bert", "vit", "convnet", "moe", "tying",
+                                         "gather", "multi", "extended", "lora", "gru", "resnet18"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Conformance, ErrorsAreThoseOfTheComments) {
@@ -53,7 +54,8 @@ TEST(Conformance, ErrorsAreThoseOfTheComments) {
   EXPECT_EQ(program("slice")->ids(), "E0212:5");
   EXPECT_EQ(program("train")->ids(), "E0318:20");
   auto misc = program("misc");
-  for (const char* wanted : {"E0203:5", "L0002:5", "E0205:16", "E0009:17", "E0105:24", "E0101:26"}) {
+  for (const char* wanted :
+       {"E0203:5", "L0002:5", "E0205:16", "E0009:17", "E0105:24", "E0101:26"}) {
     EXPECT_NE(misc->ids().find(wanted), std::string::npos) << wanted << "\n" << misc->text();
   }
   EXPECT_EQ(misc->diagnostics.errors(), 5U) << misc->text();

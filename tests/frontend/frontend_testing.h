@@ -39,13 +39,16 @@ struct Program {
     for (const Diagnostic& d : diagnostics.all()) {
       if (!out.empty()) out += " ";
       out += diag_name(d.id);
-      if (d.primary) out += ":" + std::to_string(sources.line_column(d.primary->span.file, d.primary->span.begin).line);
+      if (d.primary)
+        out += ":" + std::to_string(
+                         sources.line_column(d.primary->span.file, d.primary->span.begin).line);
     }
     return out;
   }
 };
 
-inline std::unique_ptr<Program> checked(const std::string& text, const std::map<std::string, std::string>& files = {},
+inline std::unique_ptr<Program> checked(const std::string& text,
+                                        const std::map<std::string, std::string>& files = {},
                                         const CheckOptions& options = {}) {
   auto p = std::make_unique<Program>();
   Texts reader;
@@ -60,7 +63,8 @@ inline std::unique_ptr<Program> checked(const std::string& text, const std::map<
 }
 
 // The last model's graph; fails the test when something is wrong with it.
-inline ir::Graph lowered(const Program& p, bool training = true, ir::DType precision = ir::DType::kF32) {
+inline ir::Graph lowered(const Program& p, bool training = true,
+                         ir::DType precision = ir::DType::kF32) {
   EXPECT_FALSE(p.diagnostics.has_errors()) << p.text();
   if (p.diagnostics.has_errors()) return {};
   Result<ir::Graph> g = lower_model(*p.module, training, precision);
@@ -82,7 +86,8 @@ using Values = std::map<std::string, std::vector<double>>;
 
 // Outputs by name. Inputs by path; those not given are filled 0.1, 0.2, .. in a short cycle.
 inline std::map<std::string, ir::Tensor> interpreted(const ir::Graph& g, const Values& values,
-                                                     const ir::Bindings& bindings = {}, uint64_t seed = 1) {
+                                                     const ir::Bindings& bindings = {},
+                                                     uint64_t seed = 1) {
   ir::EvalContext context;
   context.bindings = bindings;
   context.seed = seed;
@@ -110,21 +115,24 @@ inline std::map<std::string, ir::Tensor> interpreted(const ir::Graph& g, const V
   return named;
 }
 
-inline void expect_values(const ir::Tensor& t, const std::vector<double>& wanted, double tolerance = 1e-6) {
+inline void expect_values(const ir::Tensor& t, const std::vector<double>& wanted,
+                          double tolerance = 1e-6) {
   ASSERT_EQ(t.data.size(), wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(t.data[i], wanted[i], tolerance) << "at " << i;
+  for (size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(t.data[i], wanted[i], tolerance) << "at " << i;
 }
 
 // With the program's own bindings and more.
-inline std::map<std::string, ir::Tensor> run(const Program& p, const ir::Graph& g, const Values& values, const ir::Bindings& more) {
+inline std::map<std::string, ir::Tensor> run(const Program& p, const ir::Graph& g,
+                                             const Values& values, const ir::Bindings& more) {
   ir::Bindings bindings = p.module->bindings;
   for (const auto& [name, value] : more) bindings[name] = value;
   return interpreted(g, values, bindings);
 }
 
 // Checks, lowers and runs a one-model program; the first result.
-inline ir::Tensor result_of(const std::string& text, const Values& values, const ir::Bindings& more = {},
-                            bool training = false) {
+inline ir::Tensor result_of(const std::string& text, const Values& values,
+                            const ir::Bindings& more = {}, bool training = false) {
   auto p = checked(text);
   const ir::Graph g = lowered(*p, training);
   if (g.outputs.empty()) return {};

@@ -138,6 +138,12 @@ TEST_F(IndexOps, TopKIsDescendingTiesLowest) {
   EXPECT_EQ(t.eval(results[1]), (V{1, 2, 3, 2, 0, 1}));
 }
 
+TEST_F(IndexOps, TopKOfNanComesFirst) {
+  t.bindings = {{"E", 5}, {"A", 3}};
+  ValueId x = f("x", {"E"}, {1, NAN, 3, NAN, 2});
+  EXPECT_EQ(t.eval(t.b.make_all(Op::kTopK, {x}, along("E", "A"))[1]), (V{1, 3, 2}));
+}
+
 TEST_F(IndexOps, TopK_C6) {
   const DimId e = t.g.add_dim("E", 4), a = t.g.add_dim("A", 5);
   Attrs attrs;

@@ -1,6 +1,6 @@
 // tests/kernels/fusion_test.cc -- how many kernels well-known compositions become, so that a fusion
 // that stops working is seen, and that they compute what the interpreter says.
-#include "kernels/kernel_runner.h"
+#include "tests/kernels/kernel_runner.h"
 
 namespace cad::backend {
 namespace {

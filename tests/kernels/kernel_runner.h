@@ -21,14 +21,14 @@ namespace cad::backend {
 
 class KernelRunner {
  public:
-  KernelRunner(const ir::Graph& g, const ir::Bindings& bindings, bool fuse = true)
+  KernelRunner(const ir::Graph& g, const ir::Bindings& bindings, bool fuse = true, int lanes = host_lanes())
       : g_(g), bindings_(bindings) {
     PartitionOptions options;
-    options.lanes = host_lanes();
+    options.lanes = lanes;
     options.fuse = fuse;
     cut_ = partition(g, bindings, options);
-    static Jit jit;
-    code_ = jit.compile(cut_.kernels, 1);
+    static std::map<int, Jit> jits;
+    code_ = jits.try_emplace(lanes, lanes).first->second.compile(cut_.kernels, 1);
   }
   [[nodiscard]] const Partition& cut() const { return cut_; }
   [[nodiscard]] size_t kernel_steps(size_t region = 0) const {
@@ -297,8 +297,10 @@ inline void expect_close(const std::vector<ir::Tensor>& got, const std::vector<i
   }
 }
 
-// Runs fused, unfused, and split over items; all against the interpreter. Returns fused kernel steps.
-inline size_t check(Made& m, double factor = 1, int64_t row_offset = 0, int64_t step_rows = 0) {
+// Runs fused, unfused, and split over items (and with the vectors of smaller machines); all against the
+// interpreter. Returns fused kernel steps.
+inline size_t check(Made& m, double factor = 1, int64_t row_offset = 0, int64_t step_rows = 0,
+                    bool other_lanes = false) {
   ir::EvalContext context;
   context.bindings = m.bindings;
   context.seed = 1234;
@@ -316,6 +318,11 @@ inline size_t check(Made& m, double factor = 1, int64_t row_offset = 0, int64_t 
       EXPECT_TRUE(one[r].data[i] == three[r].data[i] || (std::isnan(one[r].data[i]) && std::isnan(three[r].data[i])))
           << "depends on how items are split";
   expect_close(apart.run(m.inputs, context, 2), want, factor);
+  if (other_lanes)
+    for (int lanes : {4, 8}) {
+      SCOPED_TRACE(lanes);
+      expect_close(KernelRunner(m.graph, m.bindings, true, lanes).run(m.inputs, context), want, factor);
+    }
   return fused.kernel_steps();
 }
 

@@ -2,7 +2,7 @@
 // of the whole range of floats that matters, against libm in double.
 #include <functional>
 
-#include "kernels/kernel_runner.h"
+#include "tests/kernels/kernel_runner.h"
 
 namespace cad::backend {
 namespace {

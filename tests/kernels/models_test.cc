@@ -7,7 +7,7 @@
 #include "frontend/module.h"
 #include "frontend/parse.h"
 #include "ir/passes.h"
-#include "kernels/kernel_runner.h"
+#include "tests/kernels/kernel_runner.h"
 
 namespace cad::backend {
 namespace {

@@ -1,6 +1,6 @@
 // tests/kernels/ops_test.cc -- every op that kernels compute, by dtype, on odd, unit and empty shapes,
 // against the reference interpreter.
-#include "kernels/kernel_runner.h"
+#include "tests/kernels/kernel_runner.h"
 
 namespace cad::backend {
 namespace {

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "frontend/format.h"
-#include "syntax_testing.h"
+#include "tests/syntax/syntax_testing.h"
 
 namespace cad::frontend {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "frontend/format.h"
 #include "frontend/tokens.h"
-#include "syntax_testing.h"
+#include "tests/syntax/syntax_testing.h"
 
 namespace cad::frontend {
 namespace {

@@ -1,7 +1,7 @@
 // tests/syntax/parse_test.cc -- trees, places, encodings, depth and recovery of the parser.
 #include <chrono>
 
-#include "syntax_testing.h"
+#include "tests/syntax/syntax_testing.h"
 
 namespace cad::frontend {
 namespace {
@@ -164,7 +164,7 @@ TEST(Encoding, InvalidBytesAreNamedWithTheirPlace) {
 }
 
 TEST(Encoding, OddCharactersAreErrorsAndNeverNames) {
-  for (const std::string text : {std::string("let a\0b = 1\n", 12), std::string("let caf\xC3\xA9 = 1\n"),
+  for (const std::string& text : {std::string("let a\0b = 1\n", 12), std::string("let caf\xC3\xA9 = 1\n"),
                                  std::string("\xEF\xBB\xBF\xEF\xBB\xBFlet a = 1\n")}) {
     const Parsed parsed = parse_text(text);
     ASSERT_EQ(parsed.diagnostics.errors(), 1U) << parsed.errors();
@@ -178,7 +178,7 @@ TEST(Encoding, OddCharactersAreErrorsAndNeverNames) {
 
 TEST(Depth, UpToTheLimitItWorks) {
   const int depth = kMaxNesting - 2;
-  for (const std::string text :
+  for (const std::string& text :
        {repeat("(", depth) + "a" + repeat(")", depth), repeat("f(", depth) + "a" + repeat(")", depth),
         repeat("x[", depth) + "a" + repeat("]", depth), repeat("-", depth) + "a", repeat("not ", depth) + "a",
         repeat("a ^ ", depth) + "a"}) {
@@ -190,7 +190,7 @@ TEST(Depth, UpToTheLimitItWorks) {
 
 TEST(Depth, BeyondItOneErrorAndTheNextItemIsFine) {
   for (const int depth : {1100, 10'000, 200'000}) {
-    for (const std::string text :
+    for (const std::string& text :
          {repeat("(", depth) + "a" + repeat(")", depth), repeat("(", depth), repeat("x[", depth) + "a" + repeat("]", depth),
           repeat("-", depth) + "a", repeat("not ", depth) + "a", repeat("a ^ ", depth) + "a", repeat("a + not ", depth) + "a",
           repeat("-(", depth) + "a" + repeat(")", depth)}) {
