@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "backend/emit_llvm.h"
+#include "backend/partition.h"
 #include "base/check.h"
 #include "ir/random.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
@@ -123,7 +124,8 @@ struct Jit::Impl {
   }
 };
 
-Jit::Jit() : impl_(std::make_unique<Impl>()) {
+Jit::Jit(int lanes) : impl_(std::make_unique<Impl>()) {
+  impl_->lanes = lanes;
   impl_->lljit = unwrap(orc::LLJITBuilder().setJITTargetMachineBuilder(impl_->builder).create());
   orc::SymbolMap symbols;
   auto add = [&](const char* name, auto* function) {
@@ -194,6 +196,19 @@ std::string Jit::llvm_ir(const kernel::Kernel& kernel) const {
   llvm::raw_string_ostream stream(text);
   module.print(stream, nullptr);
   return stream.str();
+}
+
+std::string print_kernels(const Partition& partition) {
+  const Jit jit;
+  std::string out;
+  for (size_t k = 0; k < partition.kernels.size(); ++k) {
+    const kernel::Kernel& kernel = partition.kernels[k];
+    const auto uses = std::count_if(partition.calls.begin(), partition.calls.end(), [k](const KernelCall& call) {
+      return call.kernel == static_cast<int32_t>(k);
+    });
+    out += fmt::format("kernel {} {} used {}\n{}\n{}\n", k, kernel.name, uses, kernel.str(), jit.llvm_ir(kernel));
+  }
+  return out;
 }
 
 int host_lanes() {

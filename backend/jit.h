@@ -11,13 +11,18 @@
 
 namespace cad::backend {
 
+struct Partition;
+
+// f32 lanes of a vector register here: 16 with AVX-512, 8 with AVX2, else 4.
+int host_lanes();
+
 struct CompiledKernel {
   std::vector<KernelFunction> stages;
 };
 
 class Jit {
  public:
-  Jit();
+  explicit Jit(int lanes = host_lanes());
   ~Jit();
   Jit(const Jit&) = delete;
   Jit& operator=(const Jit&) = delete;
@@ -31,7 +36,7 @@ class Jit {
   std::unique_ptr<Impl> impl_;
 };
 
-// f32 lanes of a vector register here: 16 with AVX-512, 8 with AVX2, else 4.
-int host_lanes();
+// Every distinct kernel of a partition, its kernel IR and its LLVM IR (`--emit=kernels`).
+std::string print_kernels(const Partition& partition);
 
 }  // namespace cad::backend

@@ -56,6 +56,7 @@ std::vector<Cluster> RegionPartition::run() {
   if (fuse_) {
     grow();
     join_siblings();
+    grow();   // what had several readers may have one now
   }
   return ordered();
 }
