@@ -130,25 +130,27 @@ CAD_TARGET inline void pack_dense_depth(float* dst, int width_, const T* src, in
   }
 }
 
-// The lines are neighbours: src[lines[0] + i + steps[k]].
-template <class T>
-CAD_TARGET inline void pack_dense_lines(float* dst, int width, const T* src, int count, int64_t depth,
+// The lines are neighbours: src[lines[0] + i + steps[k]]. Count as above.
+template <class T, int Count>
+CAD_TARGET inline void pack_dense_lines(float* dst, int width_, const T* src, int count_, int64_t depth,
                                         const int64_t* steps) {
+  const int count = Count > 0 ? Count : count_, width = Count > 0 ? Count : width_;
   for (int64_t k = 0; k < depth; ++k) {
     const T* from = src + steps[k];
     float* to = dst + k * width;
-    if (count >= 8) {
+    if (Count >= 8) {
       Vec8 eight;
-      for (int i = 0; i + 8 <= count; i += 8) {
+#pragma GCC unroll 8
+      for (int i = 0; i + 8 <= Count; i += 8) {
         load8(from + i, eight);
         *reinterpret_cast<Vec8U*>(to + i) = eight;
       }
-      load8(from + count - 8, eight);
-      *reinterpret_cast<Vec8U*>(to + count - 8) = eight;
+      load8(from + Count - 8, eight);
+      *reinterpret_cast<Vec8U*>(to + Count - 8) = eight;
     } else {
       for (int i = 0; i < count; ++i) to[i] = to_float(from[i]);
+      for (int i = count; i < width; ++i) to[i] = 0;
     }
-    for (int i = count; i < width; ++i) to[i] = 0;
   }
 }
 
@@ -158,7 +160,13 @@ CAD_TARGET void pack_type(float* __restrict dst, int width, const T* __restrict 
   bool dense_lines = true, dense_steps = true;
   for (int i = 1; i < count; ++i) dense_lines &= lines[i] == lines[0] + i;
   if (dense_lines) {
-    pack_dense_lines(dst, width, src + lines[0], count, depth, steps);
+    if (count == kRows && width == kRows) {
+      pack_dense_lines<T, kRows>(dst, width, src + lines[0], count, depth, steps);
+    } else if (count == kColumns && width == kColumns) {
+      pack_dense_lines<T, kColumns>(dst, width, src + lines[0], count, depth, steps);
+    } else {
+      pack_dense_lines<T, 0>(dst, width, src + lines[0], count, depth, steps);
+    }
     return;
   }
   for (int64_t k = 1; k < depth && dense_steps; ++k) dense_steps = steps[k] == steps[0] + k;
