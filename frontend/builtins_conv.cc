@@ -20,8 +20,8 @@ namespace {
 
 // One spatial dim of a convolution or pooling.
 struct Axis {
-  ir::DimId from, to;    // Y, Y2 (may be Y again)
-  ir::DimId kernel;      // KY
+  ir::DimId from, to;  // Y, Y2 (may be Y again)
+  ir::DimId kernel;    // KY
   Size kernel_size, stride = 1, pad = 0, dilation = 1;
   Span span;
 };
@@ -42,8 +42,8 @@ bool need_output(Elaborator& e, const Call& call, const Axis& x) {
 }
 
 // Windows of x along the axis: Y gives way to `to`, the kernel dim stands behind it.
-std::optional<ValueId> window(Elaborator& e, const Call& call, const EValue* shown, ValueId x, const Axis& axis,
-                              ir::DimId to, double outside) {
+std::optional<ValueId> window(Elaborator& e, const Call& call, const EValue* shown, ValueId x,
+                              const Axis& axis, ir::DimId to, double outside) {
   auto stride = known_whole(e, call, axis.stride, "stride");
   auto pad = stride ? known_whole(e, call, axis.pad, "pad") : std::nullopt;
   auto dilation = pad ? known_whole(e, call, axis.dilation, "dilation") : std::nullopt;
@@ -82,7 +82,8 @@ bool conv_items(Elaborator& e, const Call& call, Conv& conv) {
   bool ok = call.dims != nullptr && call.dims->size() >= 2;
   for (size_t i = 0; ok && i < call.dims->size(); ++i) {
     const DimItem& item = (*call.dims)[i];
-    ok = item.kind == DimItemKind::kArrow && item.left.dims.size() == (i == 0 ? 1 : 2) && item.right.dims.size() == 1;
+    ok = item.kind == DimItemKind::kArrow && item.left.dims.size() == (i == 0 ? 1 : 2) &&
+         item.right.dims.size() == 1;
   }
   if (!ok) {
     dim_items(e, call, 99, true, "C -> O, (Y, KY) -> Y2, (X, KX) -> X2");
@@ -102,7 +103,8 @@ bool conv_items(Elaborator& e, const Call& call, Conv& conv) {
       continue;
     }
     if (left->size() != 2) {
-      e.error(DiagId::E0110, item.left.span, "`conv` takes a dim and its kernel's dim here", "not two");
+      e.error(DiagId::E0110, item.left.span, "`conv` takes a dim and its kernel's dim here",
+              "not two");
       return false;
     }
     Axis axis;
@@ -117,10 +119,12 @@ bool conv_items(Elaborator& e, const Call& call, Conv& conv) {
 }
 
 // The weight's one dim that is neither O nor a kernel dim: C, or C / groups.
-std::optional<ir::DimId> weight_input(Elaborator& e, const Call& call, const Conv& conv, ValueId w) {
+std::optional<ir::DimId> weight_input(Elaborator& e, const Call& call, const Conv& conv,
+                                      ValueId w) {
   DimList rest;
   for (ir::DimId d : e.type(w).dims) {
-    const bool kernel = std::any_of(conv.axes.begin(), conv.axes.end(), [&](const Axis& a) { return a.kernel == d; });
+    const bool kernel = std::any_of(conv.axes.begin(), conv.axes.end(),
+                                    [&](const Axis& a) { return a.kernel == d; });
     if (d != conv.out && !kernel) rest.push_back(d);
   }
   DimList wanted{conv.out};
@@ -128,7 +132,9 @@ std::optional<ir::DimId> weight_input(Elaborator& e, const Call& call, const Con
   if (!has_dims(e, call, *conv.w, w, wanted)) return std::nullopt;
   if (rest.size() == 1) return rest[0];
   e.error(DiagId::E0201, conv.w->span.valid() ? conv.w->span : call.name_span,
-          fmt::format("the weight of `conv` has one more dim besides [{}]: the channels of a group", e.show(wanted)), e.describe(*conv.w));
+          fmt::format("the weight of `conv` has one more dim besides [{}]: the channels of a group",
+                      e.show(wanted)),
+          e.describe(*conv.w));
   return std::nullopt;
 }
 
@@ -144,12 +150,15 @@ ValueId contract(Elaborator& e, ValueId x, ValueId w, const DimList& dims) {
   return e.node(Op::kContract, {x, w}, std::move(attrs));
 }
 
-EValue lower_conv(Elaborator& e, Call& call, const Conv& conv, ValueId x, ValueId w, ir::DimId channels) {
+EValue lower_conv(Elaborator& e, Call& call, const Conv& conv, ValueId x, ValueId w,
+                  ir::DimId channels) {
   std::vector<std::pair<ir::DimId, ir::DimId>> back;
   DimList summed{channels};
   for (const Axis& axis : conv.axes) {
-    const auto stride = axis.stride.evaluate(*e.known), kernel = axis.kernel_size.evaluate(*e.known);
-    const bool plain = kernel.ok() && kernel.value == 1 && stride.ok() && stride.value == 1 && axis.pad == Size(0);
+    const auto stride = axis.stride.evaluate(*e.known),
+               kernel = axis.kernel_size.evaluate(*e.known);
+    const bool plain =
+        kernel.ok() && kernel.value == 1 && stride.ok() && stride.value == 1 && axis.pad == Size(0);
     if (plain && axis.from == axis.to) {
       // A 1 x 1 kernel looks at one place: its dim of size 1 goes away from the weight.
       w = e.regroup(w, {axis.kernel}, {});
@@ -180,19 +189,26 @@ EValue lower_conv(Elaborator& e, Call& call, const Conv& conv, ValueId x, ValueI
 // Types and conditions alone: kernel sizes may be constant arguments of the definition.
 EValue check_conv(Elaborator& e, Call& call, const Conv& conv, ValueId x) {
   ir::Type t = e.type(x);
-  auto replace = [&](ir::DimId from, ir::DimId to) { std::replace(t.dims.begin(), t.dims.end(), from, to); };
+  auto replace = [&](ir::DimId from, ir::DimId to) {
+    std::replace(t.dims.begin(), t.dims.end(), from, to);
+  };
   replace(conv.in, conv.out);
   for (const Axis& a : conv.axes) replace(a.from, a.to);
   return e.tensor_of(e.opaque(t, ""), call.span);
 }
 
-bool result_dims_apart(Elaborator& e, const Call& call, ValueId x, const std::vector<std::pair<ir::DimId, ir::DimId>>& moves) {
+bool result_dims_apart(Elaborator& e, const Call& call, ValueId x,
+                       const std::vector<std::pair<ir::DimId, ir::DimId>>& moves) {
   for (const auto& [from, to] : moves) {
     const ir::DimId target = to;
-    const bool goes = std::any_of(moves.begin(), moves.end(), [&](const auto& m) { return m.first == target; });
+    const bool goes =
+        std::any_of(moves.begin(), moves.end(), [&](const auto& m) { return m.first == target; });
     if (from != to && e.type(x).has(to) && !goes) {
-      e.error(DiagId::E0204, call.dims_span, fmt::format("the result of `{}` would hold {} twice", call.name, e.dim_text(to)), e.show(x))
-          .help(fmt::format("use an alias: `dim {}2 = {}`", e.graph.dim(to).name, e.graph.dim(to).name));
+      e.error(DiagId::E0204, call.dims_span,
+              fmt::format("the result of `{}` would hold {} twice", call.name, e.dim_text(to)),
+              e.show(x))
+          .help(fmt::format("use an alias: `dim {}2 = {}`", e.graph.dim(to).name,
+                            e.graph.dim(to).name));
       return false;
     }
   }
@@ -230,7 +246,8 @@ EValue builtin_conv(Elaborator& e, Call& call) {
   if (!channels) return {};
   Elaborator::Need n;
   n.span = call.span;
-  n.what = fmt::format("the channels of a group, `{}`, and `{} / groups`", e.graph.dim(*channels).name, e.graph.dim(conv.in).name);
+  n.what = fmt::format("the channels of a group, `{}`, and `{} / groups`",
+                       e.graph.dim(*channels).name, e.graph.dim(conv.in).name);
   if (!e.need_equal(e.size({*channels}) * conv.groups, e.size({conv.in}), n)) return {};
   n.what = fmt::format("`{} / groups`", e.graph.dim(conv.out).name);
   if (!e.need_whole(e.size({conv.out}) / conv.groups, n)) return {};
@@ -307,7 +324,11 @@ EValue pool(Elaborator& e, Call& call, bool maximum) {
 
 }  // namespace
 
-EValue builtin_max_pool(Elaborator& e, Call& call) { return pool(e, call, true); }
-EValue builtin_avg_pool(Elaborator& e, Call& call) { return pool(e, call, false); }
+EValue builtin_max_pool(Elaborator& e, Call& call) {
+  return pool(e, call, true);
+}
+EValue builtin_avg_pool(Elaborator& e, Call& call) {
+  return pool(e, call, false);
+}
 
 }  // namespace cad::frontend

@@ -27,11 +27,14 @@ std::optional<std::vector<ValueId>> tensors(Elaborator& e, const Call& call) {
   std::optional<DType> like;
   for (const ArgValue& a : call.args) {
     if (!a.name.empty()) {
-      e.error(DiagId::E0108, a.name.span, fmt::format("`{}` has no argument `{}`", call.name, a.name.text), "unknown");
+      e.error(DiagId::E0108, a.name.span,
+              fmt::format("`{}` has no argument `{}`", call.name, a.name.text), "unknown");
       return std::nullopt;
     }
     if (a.value.tensor() && !like) like = e.type(a.value.value).dtype;
-    if (a.value.tensor() && ir::is_float(e.type(a.value.value).dtype) && e.type(a.value.value).dtype == DType::kF32) like = DType::kF32;
+    if (a.value.tensor() && ir::is_float(e.type(a.value.value).dtype) &&
+        e.type(a.value.value).dtype == DType::kF32)
+      like = DType::kF32;
   }
   std::vector<ValueId> out;
   for (const ArgValue& a : call.args) {
@@ -52,7 +55,8 @@ Elaborator::Site site_of_all(const Call& call) {
 }  // namespace
 
 EValue builtin_concat(Elaborator& e, Call& call) {
-  bool ok = call.dims != nullptr && !call.dims->empty() && call.dims->back().kind == DimItemKind::kArrow;
+  bool ok =
+      call.dims != nullptr && !call.dims->empty() && call.dims->back().kind == DimItemKind::kArrow;
   std::vector<const DimSide*> sides;
   if (ok) {
     for (const DimItem& item : *call.dims) {
@@ -81,7 +85,9 @@ EValue builtin_concat(Elaborator& e, Call& call) {
   if (!values) return {};
   attrs.to = *to;
   if (values->size() != attrs.dims.size()) {
-    e.error(DiagId::E0109, call.span, fmt::format("`concat` of {} dims takes {} values, not {}", attrs.dims.size(), attrs.dims.size(), values->size()));
+    e.error(DiagId::E0109, call.span,
+            fmt::format("`concat` of {} dims takes {} values, not {}", attrs.dims.size(),
+                        attrs.dims.size(), values->size()));
     return {};
   }
   return result(e, call, e.make(Op::kConcat, *values, std::move(attrs), site_of_all(call)));
@@ -149,14 +155,15 @@ EValue builtin_topk(Elaborator& e, Call& call) {
   attrs.to = *to;
   auto made = e.make_all(Op::kTopK, {*x}, std::move(attrs), site(call, {a[0]}));
   if (!made) return {};
-  return e.several({e.tensor_of((*made)[0], call.span), e.tensor_of((*made)[1], call.span)}, call.span);
+  return e.several({e.tensor_of((*made)[0], call.span), e.tensor_of((*made)[1], call.span)},
+                   call.span);
 }
 
 namespace {
 
 struct Routing {
-  ir::DimId e, m, a, slots;   // experts, rows of one, choices, e * m
-  ValueId ids;                // i32 of expert's dims: e * M + m, or -1
+  ir::DimId e, m, a, slots;  // experts, rows of one, choices, e * m
+  ValueId ids;               // i32 of expert's dims: e * M + m, or -1
 };
 
 // The slot of every choice; the same node for dispatch and combine.
@@ -168,7 +175,9 @@ std::optional<Routing> routing(Elaborator& e, Call& call, const EValue& expert, 
   if (!A) return std::nullopt;
   if (e.type(ids).dtype != DType::kI32 || !e.type(ids).has(*A)) {
     e.error(DiagId::E0201, expert.span.valid() ? expert.span : call.name_span,
-            fmt::format("argument `expert` of `{}` is i32[.., {}], not {}", call.name, e.graph.dim(*A).name, e.show(ids)), e.describe(expert));
+            fmt::format("argument `expert` of `{}` is i32[.., {}], not {}", call.name,
+                        e.graph.dim(*A).name, e.show(ids)),
+            e.describe(expert));
     return std::nullopt;
   }
   Attrs attrs;
@@ -209,7 +218,8 @@ EValue builtin_dispatch(Elaborator& e, Call& call) {
   attrs.dim = r->slots;
   attrs.dims = {r->slots};
   attrs.dims.insert(attrs.dims.end(), kept.begin(), kept.end());
-  auto sum = e.make(Op::kScatterAdd, {e.broadcast(*x, spread), r->ids}, std::move(attrs), site(call, {a[0], a[1]}));
+  auto sum = e.make(Op::kScatterAdd, {e.broadcast(*x, spread), r->ids}, std::move(attrs),
+                    site(call, {a[0], a[1]}));
   if (!sum) return {};
   return e.tensor_of(e.regroup(*sum, {r->slots}, {r->e, r->m}), call.span);
 }
@@ -224,7 +234,9 @@ EValue builtin_combine(Elaborator& e, Call& call) {
   auto gate = ids ? float_tensor(e, call, a[2]) : std::nullopt;
   auto r = gate ? routing(e, call, *a[1], *ids) : std::nullopt;
   if (!r) return {};
-  if (!has_dims(e, call, *a[0], *h, {r->e, r->m}) || !has_dims(e, call, *a[2], *gate, e.type(*ids).dims)) return {};
+  if (!has_dims(e, call, *a[0], *h, {r->e, r->m}) ||
+      !has_dims(e, call, *a[2], *gate, e.type(*ids).dims))
+    return {};
   const ValueId flat = e.regroup(*h, {r->e, r->m}, {r->slots});
   Attrs pick;
   pick.dim = r->slots;
@@ -239,7 +251,8 @@ EValue builtin_combine(Elaborator& e, Call& call) {
 
 // The strict lower triangle of [N, N2], row by row, as one dim of N * (N - 1) / 2.
 EValue builtin_tril(Elaborator& e, Call& call) {
-  const bool ok = call.dims != nullptr && call.dims->size() == 2 && (*call.dims)[0].kind == DimItemKind::kPlain &&
+  const bool ok = call.dims != nullptr && call.dims->size() == 2 &&
+                  (*call.dims)[0].kind == DimItemKind::kPlain &&
                   (*call.dims)[1].kind == DimItemKind::kArrow;
   if (!ok) {
     dim_items(e, call, 99, true, "N, N2 -> F");
@@ -257,28 +270,36 @@ EValue builtin_tril(Elaborator& e, Call& call) {
   need.what = "the rows and columns of a triangle";
   if (!e.need_equal(e.size({*n}), e.size({*n2}), need)) return {};
   need.what = "the elements of a triangle";
-  if (!e.need_equal(e.size({*f}), e.size({*n}) * (e.size({*n}) - ir::Size(1)) / ir::Size(2), need)) return {};
+  if (!e.need_equal(e.size({*f}), e.size({*n}) * (e.size({*n}) - ir::Size(1)) / ir::Size(2), need))
+    return {};
   // Element f lies in row i = floor((1 + sqrt(1 + 8 f)) / 2), column f - i (i - 1) / 2; the root is
   // taken at f + 1/2 (as 8 f + 5), away from the whole values where rounding could tip it.
   auto i32 = [&](double c) { return e.constant(Scalar(c), DType::kI32); };
   auto f32 = [&](double c) { return e.constant(Scalar(c), DType::kF32); };
   const ValueId at = e.iota({*f});
-  const ValueId root = e.node(Op::kSqrt, {e.node(Op::kAdd, {e.node(Op::kMul, {e.as_f32(at), f32(8)}), f32(5)})});
-  const ValueId row = e.cast(e.node(Op::kMul, {e.node(Op::kAdd, {root, f32(1)}), f32(0.5)}), DType::kI32);
-  const ValueId before = e.node(Op::kFloorDiv, {e.node(Op::kMul, {row, e.node(Op::kSub, {row, i32(1)})}), i32(2)});
+  const ValueId root =
+      e.node(Op::kSqrt, {e.node(Op::kAdd, {e.node(Op::kMul, {e.as_f32(at), f32(8)}), f32(5)})});
+  const ValueId row =
+      e.cast(e.node(Op::kMul, {e.node(Op::kAdd, {root, f32(1)}), f32(0.5)}), DType::kI32);
+  const ValueId before =
+      e.node(Op::kFloorDiv, {e.node(Op::kMul, {row, e.node(Op::kSub, {row, i32(1)})}), i32(2)});
   const ValueId column = e.node(Op::kSub, {at, before});
   const ir::DimId one = e.local_dim("N", e.size({*n, *n2}));
   const ValueId flat = e.regroup(*x, {*n, *n2}, {one});
   Attrs pick;
   pick.dim = one;
-  const ValueId ids = e.node(Op::kAdd, {e.node(Op::kMul, {row, e.constant(Scalar::size(e.size({*n2})), DType::kI32)}), column});
+  const ValueId ids = e.node(
+      Op::kAdd,
+      {e.node(Op::kMul, {row, e.constant(Scalar::size(e.size({*n2})), DType::kI32)}), column});
   return result(e, call, e.make(Op::kGather, {flat, ids}, std::move(pick), site(call, {a[0]})));
 }
 
 // Nearest neighbour: element y of Y2 is element y * Y // Y2 of Y.
 EValue builtin_upsample(Elaborator& e, Call& call) {
-  if (call.dims == nullptr || call.dims->empty() || !dim_items(e, call, call.dims->size(), true, "Y -> Y2, X -> X2")) {
-    if (call.dims == nullptr || call.dims->empty()) dim_items(e, call, 99, true, "Y -> Y2, X -> X2");
+  if (call.dims == nullptr || call.dims->empty() ||
+      !dim_items(e, call, call.dims->size(), true, "Y -> Y2, X -> X2")) {
+    if (call.dims == nullptr || call.dims->empty())
+      dim_items(e, call, 99, true, "Y -> Y2, X -> X2");
     return {};
   }
   const BuiltinArgs a = take(e, call, {"x"}, 1);
@@ -291,8 +312,10 @@ EValue builtin_upsample(Elaborator& e, Call& call) {
     auto to = from ? single(e, call, item.right) : std::nullopt;
     if (!to || !has_dims(e, call, *a[0], v, {*from})) return {};
     if (*from == *to) continue;
-    const ValueId scaled = e.node(Op::kMul, {e.iota({*to}), e.constant(Scalar::size(e.size({*from})), DType::kI32)});
-    const ValueId ids = e.node(Op::kFloorDiv, {scaled, e.constant(Scalar::size(e.size({*to})), DType::kI32)});
+    const ValueId scaled =
+        e.node(Op::kMul, {e.iota({*to}), e.constant(Scalar::size(e.size({*from})), DType::kI32)});
+    const ValueId ids =
+        e.node(Op::kFloorDiv, {scaled, e.constant(Scalar::size(e.size({*to})), DType::kI32)});
     Attrs pick;
     pick.dim = *from;
     auto r = e.make(Op::kGather, {v, ids}, std::move(pick), site(call, {a[0]}));

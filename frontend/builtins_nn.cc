@@ -25,8 +25,10 @@ EValue builtin_causal(Elaborator& e, Call& call) {
   DimList both = *t;
   both.insert(both.end(), k->begin(), k->end());
   if (!has_dims(e, call, *a[0], *s, both)) return {};
-  const ValueId visible = e.node(Op::kGe, {e.broadcast(e.iota(*t), both), e.broadcast(e.iota(*k), both)});
-  const ValueId hidden = e.constant(Scalar(-std::numeric_limits<double>::infinity()), e.type(*s).dtype);
+  const ValueId visible =
+      e.node(Op::kGe, {e.broadcast(e.iota(*t), both), e.broadcast(e.iota(*k), both)});
+  const ValueId hidden =
+      e.constant(Scalar(-std::numeric_limits<double>::infinity()), e.type(*s).dtype);
   return result(e, call, e.make(Op::kWhere, {visible, *s, hidden}, {}, site(call, {a[0]})));
 }
 
@@ -60,9 +62,11 @@ EValue builtin_rope(Elaborator& e, Call& call) {
   };
   const ValueId first = part(ir::Size(0)), second = part(half_size);
   // base^(-2k/K) = exp(k * (-2 log(base) / K))
-  const Scalar rate = Scalar::call("div", {Scalar::call("mul", {Scalar(-2.0), Scalar::call("log", {*base})}), Scalar::size(size)});
-  const ValueId frequency =
-      e.node(Op::kExp, {e.node(Op::kMul, {e.as_f32(e.iota({half})), e.constant(rate, DType::kF32)})});
+  const Scalar rate = Scalar::call(
+      "div",
+      {Scalar::call("mul", {Scalar(-2.0), Scalar::call("log", {*base})}), Scalar::size(size)});
+  const ValueId frequency = e.node(
+      Op::kExp, {e.node(Op::kMul, {e.as_f32(e.iota({half})), e.constant(rate, DType::kF32)})});
   const ValueId angle = e.union_op(Op::kMul, e.as_f32(e.iota(*t)), frequency);
   const ValueId cosine = e.node(Op::kCos, {angle}), sine = e.node(Op::kSin, {angle});
   const DType dtype = e.type(v).dtype;
@@ -80,7 +84,7 @@ EValue builtin_rope(Elaborator& e, Call& call) {
 namespace {
 
 struct Labelled {
-  ValueId loss, present;   // both with the labels' dims: f32, bool
+  ValueId loss, present;  // both with the labels' dims: f32, bool
 };
 
 // -log softmax[V](logits)[V = labels], 0 where the label is -1.
@@ -95,7 +99,9 @@ std::optional<Labelled> label_loss(Elaborator& e, Call& call) {
   auto dims = side(e, call, (*call.dims)[0].left);
   if (!dims || !has_dims(e, call, *a[0], *z, *dims)) return std::nullopt;
   if (e.type(*y).dtype != DType::kI32) {
-    e.error(DiagId::E0205, a.spans[1], fmt::format("labels are `i32`, these are {}", e.show(*y)), e.describe(*a[1])).help("cast them: `i32(..)`");
+    e.error(DiagId::E0205, a.spans[1], fmt::format("labels are `i32`, these are {}", e.show(*y)),
+            e.describe(*a[1]))
+        .help("cast them: `i32(..)`");
     return std::nullopt;
   }
   DimList rest;
@@ -103,9 +109,14 @@ std::optional<Labelled> label_loss(Elaborator& e, Call& call) {
     if (!e.contains(*dims, d)) rest.push_back(d);
   }
   const DimList labels = e.type(*y).dims;
-  const bool same = rest.size() == labels.size() && std::all_of(rest.begin(), rest.end(), [&](ir::DimId d) { return e.contains(labels, d); });
+  const bool same =
+      rest.size() == labels.size() &&
+      std::all_of(rest.begin(), rest.end(), [&](ir::DimId d) { return e.contains(labels, d); });
   if (!same) {
-    Diagnostic& d = e.error(DiagId::E0201, a.spans[1], fmt::format("labels of {} are i32[{}], not {}", e.show(*z), e.show(rest), e.show(*y)), e.describe(*a[1]));
+    Diagnostic& d = e.error(
+        DiagId::E0201, a.spans[1],
+        fmt::format("labels of {} are i32[{}], not {}", e.show(*z), e.show(rest), e.show(*y)),
+        e.describe(*a[1]));
     if (a[0]->span.valid()) d.label(a[0]->span, e.describe(*a[0]));
     return std::nullopt;
   }
@@ -116,7 +127,7 @@ std::optional<Labelled> label_loss(Elaborator& e, Call& call) {
   pick.dim = one;
   const ValueId total = e.node(Op::kLogSumExp, {wide}, std::move(sum));
   const ValueId chosen = e.type(*y).rank() == 0 ? e.node(Op::kSelect, {wide, *y}, std::move(pick))
-                                               : e.node(Op::kGather, {wide, *y}, std::move(pick));
+                                                : e.node(Op::kGather, {wide, *y}, std::move(pick));
   Labelled out;
   out.present = e.node(Op::kNe, {*y, e.constant(Scalar(-1.0), DType::kI32)});
   const ValueId raw = e.node(Op::kSub, {total, chosen});
@@ -137,7 +148,8 @@ EValue builtin_cross_entropy(Elaborator& e, Call& call) {
   if (e.type(l->loss).rank() == 0) return e.tensor_of(l->loss, call.span);
   Attrs attrs;
   attrs.dims = e.type(l->loss).dims;
-  return e.tensor_of(e.node(Op::kMean, {l->loss, e.as_f32(l->present)}, std::move(attrs)), call.span);
+  return e.tensor_of(e.node(Op::kMean, {l->loss, e.as_f32(l->present)}, std::move(attrs)),
+                     call.span);
 }
 
 namespace {
@@ -159,10 +171,14 @@ bool same_dims(Elaborator& e, Call& call, const BuiltinArgs& a, ValueId& x, Valu
   y = *q;
   const DimList dx = e.type(x).dims, dy = e.type(y).dims;
   const bool constant = !a[0]->tensor() || !a[1]->tensor();
-  if (constant || (dx.size() == dy.size() && std::all_of(dx.begin(), dx.end(), [&](ir::DimId d) { return e.contains(dy, d); }))) {
+  if (constant || (dx.size() == dy.size() && std::all_of(dx.begin(), dx.end(), [&](ir::DimId d) {
+                     return e.contains(dy, d);
+                   }))) {
     return true;
   }
-  Diagnostic& d = e.error(DiagId::E0201, call.name_span, fmt::format("`{}` compares values of the same dims, not {} and {}", call.name, e.show(x), e.show(y)));
+  Diagnostic& d = e.error(DiagId::E0201, call.name_span,
+                          fmt::format("`{}` compares values of the same dims, not {} and {}",
+                                      call.name, e.show(x), e.show(y)));
   if (a[0]->span.valid()) d.label(a[0]->span, e.describe(*a[0]));
   if (a[1]->span.valid()) d.label(a[1]->span, e.describe(*a[1]));
   return false;
@@ -175,7 +191,8 @@ EValue builtin_mse(Elaborator& e, Call& call) {
   const BuiltinArgs a = take(e, call, {"a", "b"}, 2);
   ValueId x{}, y{};
   if (!a.ok || !same_dims(e, call, a, x, y)) return {};
-  if (e.type(x).dtype == DType::kBool || e.type(y).dtype == DType::kBool) return e.type_clash("`mse`", call.name_span, *a[0], *a[1]);
+  if (e.type(x).dtype == DType::kBool || e.type(y).dtype == DType::kBool)
+    return e.type_clash("`mse`", call.name_span, *a[0], *a[1]);
   const ValueId d = e.node(Op::kSub, {e.as_f32(x), e.as_f32(y)});
   return e.tensor_of(mean_of_all(e, e.node(Op::kMul, {d, d})), call.span);
 }
@@ -187,7 +204,8 @@ EValue builtin_bce(Elaborator& e, Call& call) {
   ValueId z{}, y{};
   if (!a.ok || !same_dims(e, call, a, z, y)) return {};
   z = e.as_f32(z);
-  const ValueId loss = e.node(Op::kSub, {e.node(Op::kSoftplus, {z}), e.node(Op::kMul, {z, e.as_f32(y)})});
+  const ValueId loss =
+      e.node(Op::kSub, {e.node(Op::kSoftplus, {z}), e.node(Op::kMul, {z, e.as_f32(y)})});
   return e.tensor_of(mean_of_all(e, loss), call.span);
 }
 
@@ -199,15 +217,20 @@ EValue builtin_one_hot(Elaborator& e, Call& call) {
   auto dims = ids ? side(e, call, (*call.dims)[0].left) : std::nullopt;
   if (!dims) return {};
   if (e.type(*ids).dtype != DType::kI32) {
-    e.error(DiagId::E0205, a.spans[0], fmt::format("`one_hot` takes `i32`, not {}", e.show(*ids)), e.describe(*a[0])).help("cast it: `i32(..)`");
+    e.error(DiagId::E0205, a.spans[0], fmt::format("`one_hot` takes `i32`, not {}", e.show(*ids)),
+            e.describe(*a[0]))
+        .help("cast it: `i32(..)`");
     return {};
   }
   for (ir::DimId d : *dims) {
     if (!e.type(*ids).has(d)) continue;
-    e.error(DiagId::E0204, call.dims_span, fmt::format("the result of `one_hot` would hold {} twice", e.dim_text(d)), e.describe(*a[0]));
+    e.error(DiagId::E0204, call.dims_span,
+            fmt::format("the result of `one_hot` would hold {} twice", e.dim_text(d)),
+            e.describe(*a[0]));
     return {};
   }
-  return e.tensor_of(e.cast(e.union_op(Op::kEq, *ids, e.iota(*dims)), e.options.compute), call.span);
+  return e.tensor_of(e.cast(e.union_op(Op::kEq, *ids, e.iota(*dims)), e.options.compute),
+                     call.span);
 }
 
 // E times the sum over e of (share of rows whose top choice is e) * (mean probability of e).
@@ -238,7 +261,8 @@ EValue builtin_load_balance(Elaborator& e, Call& call) {
   Attrs sum;
   sum.dims = {one};
   const ValueId total = e.node(Op::kSum, {e.node(Op::kMul, {hot, mean})}, std::move(sum));
-  return e.tensor_of(e.node(Op::kMul, {total, e.constant(Scalar::size(e.size(*dims)), DType::kF32)}), call.span);
+  return e.tensor_of(
+      e.node(Op::kMul, {total, e.constant(Scalar::size(e.size(*dims)), DType::kF32)}), call.span);
 }
 
 }  // namespace cad::frontend

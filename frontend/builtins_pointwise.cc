@@ -1,5 +1,5 @@
-// frontend/builtins_pointwise.cc -- functions of single elements: folded on constants, one node or a
-// short composition on tensors.
+// frontend/builtins_pointwise.cc -- functions of single elements: folded on constants, one node or
+// a short composition on tensors.
 #include <cmath>
 
 #include "frontend/builtins.h"
@@ -33,17 +33,39 @@ ValueId scaled(Elaborator& e, ValueId x, double factor) {
 
 }  // namespace
 
-EValue builtin_exp(Elaborator& e, Call& call) { return unary(e, call, Op::kExp); }
-EValue builtin_log(Elaborator& e, Call& call) { return unary(e, call, Op::kLog); }
-EValue builtin_sqrt(Elaborator& e, Call& call) { return unary(e, call, Op::kSqrt); }
-EValue builtin_rsqrt(Elaborator& e, Call& call) { return unary(e, call, Op::kRsqrt); }
-EValue builtin_abs(Elaborator& e, Call& call) { return unary(e, call, Op::kAbs, true); }
-EValue builtin_sin(Elaborator& e, Call& call) { return unary(e, call, Op::kSin); }
-EValue builtin_cos(Elaborator& e, Call& call) { return unary(e, call, Op::kCos); }
-EValue builtin_tanh(Elaborator& e, Call& call) { return unary(e, call, Op::kTanh); }
-EValue builtin_erf(Elaborator& e, Call& call) { return unary(e, call, Op::kErf); }
-EValue builtin_sigmoid(Elaborator& e, Call& call) { return unary(e, call, Op::kSigmoid); }
-EValue builtin_softplus(Elaborator& e, Call& call) { return unary(e, call, Op::kSoftplus); }
+EValue builtin_exp(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kExp);
+}
+EValue builtin_log(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kLog);
+}
+EValue builtin_sqrt(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kSqrt);
+}
+EValue builtin_rsqrt(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kRsqrt);
+}
+EValue builtin_abs(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kAbs, true);
+}
+EValue builtin_sin(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kSin);
+}
+EValue builtin_cos(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kCos);
+}
+EValue builtin_tanh(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kTanh);
+}
+EValue builtin_erf(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kErf);
+}
+EValue builtin_sigmoid(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kSigmoid);
+}
+EValue builtin_softplus(Elaborator& e, Call& call) {
+  return unary(e, call, Op::kSoftplus);
+}
 
 EValue builtin_stop(Elaborator& e, Call& call) {
   if (!no_dims(e, call)) return {};
@@ -72,7 +94,8 @@ EValue builtin_gelu(Elaborator& e, Call& call) {
   bool approximate = false;
   if (a[1] != nullptr) {
     if (a[1]->kind != EValue::Kind::kBool) {
-      e.error(DiagId::E0208, a.spans[1], "argument `tanh` of `gelu` is a constant bool", e.describe(*a[1]));
+      e.error(DiagId::E0208, a.spans[1], "argument `tanh` of `gelu` is a constant bool",
+              e.describe(*a[1]));
       return {};
     }
     approximate = a[1]->flag == 1;
@@ -104,8 +127,9 @@ EValue builtin_clamp(Elaborator& e, Call& call) {
   const BuiltinArgs a = take(e, call, {"x", "lo", "hi"}, 3);
   if (!a.ok) return {};
   if (a[0]->is_number() && a[1]->is_number() && a[2]->is_number()) {
-    return e.number_of(Scalar::call("min", {Scalar::call("max", {*a[0]->number, *a[1]->number}), *a[2]->number}),
-                       a[0]->whole && a[1]->whole && a[2]->whole, call.span);
+    return e.number_of(
+        Scalar::call("min", {Scalar::call("max", {*a[0]->number, *a[1]->number}), *a[2]->number}),
+        a[0]->whole && a[1]->whole && a[2]->whole, call.span);
   }
   auto x = tensor(e, call, a[0]);
   if (!x) return {};
@@ -125,7 +149,8 @@ EValue pair(Elaborator& e, Call& call, Op op) {
   const BuiltinArgs a = take(e, call, {"a", "b"}, 2);
   if (!a.ok) return {};
   if (a[0]->is_number() && a[1]->is_number()) {
-    return e.number_of(Scalar::call(call.name, {*a[0]->number, *a[1]->number}), a[0]->whole && a[1]->whole, call.span);
+    return e.number_of(Scalar::call(call.name, {*a[0]->number, *a[1]->number}),
+                       a[0]->whole && a[1]->whole, call.span);
   }
   const EValue* typed = a[0]->tensor() ? a[0] : a[1];
   if (!typed->tensor()) return e.type_clash("`" + call.name + "`", call.name_span, *a[0], *a[1]);
@@ -142,12 +167,18 @@ EValue pair(Elaborator& e, Call& call, Op op) {
 
 }  // namespace
 
-EValue pairwise_max(Elaborator& e, Call& call) { return pair(e, call, Op::kMax); }
-EValue pairwise_min(Elaborator& e, Call& call) { return pair(e, call, Op::kMin); }
+EValue pairwise_max(Elaborator& e, Call& call) {
+  return pair(e, call, Op::kMax);
+}
+EValue pairwise_min(Elaborator& e, Call& call) {
+  return pair(e, call, Op::kMin);
+}
 
 namespace {
 
-bool constant(const EValue& v) { return v.is_number() || v.kind == EValue::Kind::kBool; }
+bool constant(const EValue& v) {
+  return v.is_number() || v.kind == EValue::Kind::kBool;
+}
 
 // A constant condition takes one branch, with the dims that both together have.
 EValue chosen(Elaborator& e, Call& call, const BuiltinArgs& a) {
@@ -165,7 +196,8 @@ EValue chosen(Elaborator& e, Call& call, const BuiltinArgs& a) {
   for (ir::DimId d : mine) {
     if (e.contains(dims, d)) continue;
     auto y = tensor(e, call, &other, e.type(*x).dtype);  // let the shape rule say why not
-    return result(e, call, y ? e.make(Op::kMax, {*x, *y}, {}, site(call, {a[1], a[2]})) : std::nullopt);
+    return result(e, call,
+                  y ? e.make(Op::kMax, {*x, *y}, {}, site(call, {a[1], a[2]})) : std::nullopt);
   }
   return e.tensor_of(e.broadcast(*x, dims), call.span);
 }
@@ -181,25 +213,31 @@ EValue builtin_where(Elaborator& e, Call& call) {
   if (known && a[0]->flag >= 0) return chosen(e, call, a);
   if (known && constant(*a[1]) && constant(*a[2])) {
     if (a[1]->kind != a[2]->kind) return e.type_clash("`where`", call.name_span, *a[1], *a[2]);
-    if (a[1]->kind == EValue::Kind::kBool) return e.flag_of(a[1]->flag == a[2]->flag ? a[1]->flag : -1, call.span);
+    if (a[1]->kind == EValue::Kind::kBool)
+      return e.flag_of(a[1]->flag == a[2]->flag ? a[1]->flag : -1, call.span);
     // Which of the two is not known yet: a constant still, of its own.
-    return e.number_of(ir::Scalar::size(ir::Size::symbol("$where" + std::to_string(call.span.begin))),
-                       a[1]->whole && a[2]->whole, call.span);
+    return e.number_of(
+        ir::Scalar::size(ir::Size::symbol("$where" + std::to_string(call.span.begin))),
+        a[1]->whole && a[2]->whole, call.span);
   }
   auto c = tensor(e, call, a[0]);
   if (!c) return {};
   const EValue* typed = a[1]->tensor() ? a[1] : a[2];
-  const std::optional<DType> like = typed->tensor() ? std::optional(e.type(typed->value).dtype) : std::nullopt;
+  const std::optional<DType> like =
+      typed->tensor() ? std::optional(e.type(typed->value).dtype) : std::nullopt;
   auto x = tensor(e, call, a[1], like);
   auto y = x ? tensor(e, call, a[2], like) : std::nullopt;
   if (!y) return {};
   e.unify_floats(*x, *y);
   if (e.type(*c).dtype != DType::kBool) {
-    e.error(DiagId::E0205, a.spans[0], fmt::format("the condition of `where` is `bool`, this is {}", e.show(*c)), e.describe(*a[0]))
+    e.error(DiagId::E0205, a.spans[0],
+            fmt::format("the condition of `where` is `bool`, this is {}", e.show(*c)),
+            e.describe(*a[0]))
         .help("compare: `x > 0`");
     return {};
   }
-  if (e.type(*x).dtype != e.type(*y).dtype) return e.type_clash("`where`", call.name_span, *a[1], *a[2]);
+  if (e.type(*x).dtype != e.type(*y).dtype)
+    return e.type_clash("`where`", call.name_span, *a[1], *a[2]);
   return result(e, call, e.make(Op::kWhere, {*c, *x, *y}, {}, site(call, {a[0], a[1], a[2]})));
 }
 
@@ -231,10 +269,20 @@ EValue cast_to(Elaborator& e, Call& call, DType dtype) {
 
 }  // namespace
 
-EValue builtin_f32(Elaborator& e, Call& call) { return cast_to(e, call, DType::kF32); }
-EValue builtin_bf16(Elaborator& e, Call& call) { return cast_to(e, call, DType::kBF16); }
-EValue builtin_f16(Elaborator& e, Call& call) { return cast_to(e, call, DType::kF16); }
-EValue builtin_i32(Elaborator& e, Call& call) { return cast_to(e, call, DType::kI32); }
-EValue builtin_bool(Elaborator& e, Call& call) { return cast_to(e, call, DType::kBool); }
+EValue builtin_f32(Elaborator& e, Call& call) {
+  return cast_to(e, call, DType::kF32);
+}
+EValue builtin_bf16(Elaborator& e, Call& call) {
+  return cast_to(e, call, DType::kBF16);
+}
+EValue builtin_f16(Elaborator& e, Call& call) {
+  return cast_to(e, call, DType::kF16);
+}
+EValue builtin_i32(Elaborator& e, Call& call) {
+  return cast_to(e, call, DType::kI32);
+}
+EValue builtin_bool(Elaborator& e, Call& call) {
+  return cast_to(e, call, DType::kBool);
+}
 
 }  // namespace cad::frontend

@@ -1,5 +1,6 @@
-// frontend/builtins_random.cc -- random values and dropout. A stream is keyed by the call's site (the
-// path of the body and a name for the call in source order) and the numbers of the loops around it.
+// frontend/builtins_random.cc -- random values and dropout. A stream is keyed by the call's site
+// (the path of the body and a name for the call in source order) and the numbers of the loops
+// around it.
 #include "frontend/builtins.h"
 
 namespace cad::frontend {
@@ -24,10 +25,12 @@ EValue builtin_dropout(Elaborator& e, Call& call) {
   if (!p) return {};
   const auto value = e.value_of(*p);
   if (value && (*value < 0 || *value >= 1)) {
-    e.error(DiagId::E0215, a.spans[1], fmt::format("the probability of `dropout` is {:g}", *value), "it lies in [0, 1)");
+    e.error(DiagId::E0215, a.spans[1], fmt::format("the probability of `dropout` is {:g}", *value),
+            "it lies in [0, 1)");
     return {};
   }
-  const bool off = e.mode == Elaborator::Mode::kLower && (!e.options.training || !e.options.dropout);
+  const bool off =
+      e.mode == Elaborator::Mode::kLower && (!e.options.training || !e.options.dropout);
   if (off || (value && *value == 0)) return e.tensor_of(*x, call.span);
   if (e.mode == Elaborator::Mode::kCheck) return e.tensor_of(e.opaque(e.type(*x), ""), call.span);
   Attrs attrs;
@@ -35,15 +38,21 @@ EValue builtin_dropout(Elaborator& e, Call& call) {
   attrs.site = e.random_site(call);
   std::vector<ValueId> operands{*x};
   for (ValueId n : e.loop_numbers()) operands.push_back(n);
-  return result(e, call, e.make(Op::kDropout, std::move(operands), std::move(attrs), site(call, {a[0]})));
+  return result(e, call,
+                e.make(Op::kDropout, std::move(operands), std::move(attrs), site(call, {a[0]})));
 }
 
 namespace {
 
-EValue draw(Elaborator& e, Call& call, Op op, std::initializer_list<const char*> names, std::vector<double> defaults) {
+EValue draw(Elaborator& e, Call& call, Op op, std::initializer_list<const char*> names,
+            std::vector<double> defaults) {
   if (call.dims == nullptr) {
-    Diagnostic& d = e.error(DiagId::E0110, call.name_span, fmt::format("`{}` needs its dims in brackets", call.name), "no brackets");
-    if (op != Op::kBernoulli) d.note(fmt::format("without brackets `{}` is an initialiser of `param` and `state`", call.name));
+    Diagnostic& d =
+        e.error(DiagId::E0110, call.name_span,
+                fmt::format("`{}` needs its dims in brackets", call.name), "no brackets");
+    if (op != Op::kBernoulli)
+      d.note(
+          fmt::format("without brackets `{}` is an initialiser of `param` and `state`", call.name));
     return {};
   }
   size_t required = 0;
@@ -61,7 +70,9 @@ EValue draw(Elaborator& e, Call& call, Op op, std::initializer_list<const char*>
     auto v = tensor(e, call, a[i], DType::kF32);
     if (!v) return {};
     if (e.type(*v).rank() != 0 || !ir::is_float(e.type(*v).dtype)) {
-      e.error(DiagId::E0216, a.spans[i], fmt::format("argument `{}` of `{}` is one number", *(names.begin() + i), call.name), e.describe(*a[i]));
+      e.error(DiagId::E0216, a.spans[i],
+              fmt::format("argument `{}` of `{}` is one number", *(names.begin() + i), call.name),
+              e.describe(*a[i]));
       return {};
     }
     operands.push_back(e.as_f32(*v));
@@ -79,8 +90,14 @@ constexpr double kRequired = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
-EValue builtin_normal(Elaborator& e, Call& call) { return draw(e, call, Op::kNormal, {"s"}, {1.0}); }
-EValue builtin_uniform(Elaborator& e, Call& call) { return draw(e, call, Op::kUniform, {"lo", "hi"}, {kRequired, kRequired}); }
-EValue builtin_bernoulli(Elaborator& e, Call& call) { return draw(e, call, Op::kBernoulli, {"p"}, {kRequired}); }
+EValue builtin_normal(Elaborator& e, Call& call) {
+  return draw(e, call, Op::kNormal, {"s"}, {1.0});
+}
+EValue builtin_uniform(Elaborator& e, Call& call) {
+  return draw(e, call, Op::kUniform, {"lo", "hi"}, {kRequired, kRequired});
+}
+EValue builtin_bernoulli(Elaborator& e, Call& call) {
+  return draw(e, call, Op::kBernoulli, {"p"}, {kRequired});
+}
 
 }  // namespace cad::frontend

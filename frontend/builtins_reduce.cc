@@ -42,18 +42,27 @@ EValue reduce(Elaborator& e, Call& call, Op op) {
     float_tensor(e, call, a[0]);
     return {};
   }
-  if (dims->empty()) return e.tensor_of(op == Op::kSum && e.type(*x).dtype == DType::kBool ? e.cast(*x, DType::kI32) : *x, call.span);
+  if (dims->empty())
+    return e.tensor_of(
+        op == Op::kSum && e.type(*x).dtype == DType::kBool ? e.cast(*x, DType::kI32) : *x,
+        call.span);
   Attrs attrs;
   attrs.dims = *dims;
   return result(e, call, e.make(op, {*x}, std::move(attrs), site(call, {a[0]})));
 }
 
-bool two_values(const Call& call) { return call.dims == nullptr && call.args.size() == 2; }
+bool two_values(const Call& call) {
+  return call.dims == nullptr && call.args.size() == 2;
+}
 
 }  // namespace
 
-EValue builtin_sum(Elaborator& e, Call& call) { return reduce(e, call, Op::kSum); }
-EValue builtin_logsumexp(Elaborator& e, Call& call) { return reduce(e, call, Op::kLogSumExp); }
+EValue builtin_sum(Elaborator& e, Call& call) {
+  return reduce(e, call, Op::kSum);
+}
+EValue builtin_logsumexp(Elaborator& e, Call& call) {
+  return reduce(e, call, Op::kLogSumExp);
+}
 EValue builtin_max(Elaborator& e, Call& call) {
   return two_values(call) ? pairwise_max(e, call) : reduce(e, call, Op::kReduceMax);
 }
@@ -81,11 +90,13 @@ EValue builtin_mean(Elaborator& e, Call& call) {
   x = e.as_f32(*x);
   // sum(x * w) / sum(w): a weight with fewer dims counts for each element alike.
   const ir::Type &tx = e.type(*x), &tw = e.type(*w);
-  const bool inside = std::all_of(tw.dims.begin(), tw.dims.end(), [&](ir::DimId d) { return tx.has(d); });
+  const bool inside =
+      std::all_of(tw.dims.begin(), tw.dims.end(), [&](ir::DimId d) { return tx.has(d); });
   if (!inside) {
     e.make(Op::kMul, {*x, *w}, {}, site(call, {a[0], a[1]}));
     if (!e.failed()) {
-      e.error(DiagId::E0203, a.spans[1], "a weight has no dims that the values lack", e.describe(*a[1]));
+      e.error(DiagId::E0203, a.spans[1], "a weight has no dims that the values lack",
+              e.describe(*a[1]));
     }
     return {};
   }
@@ -101,7 +112,8 @@ EValue builtin_argmax(Elaborator& e, Call& call) {
   auto dims = reduced(e, call, *a[0], *x);
   if (!dims) return {};
   if (call.dims != nullptr ? call.dims->size() != 1 : dims->size() != 1) {
-    e.error(DiagId::E0110, call.dims != nullptr ? call.dims_span : call.name_span, "`argmax` takes one dim", "in brackets");
+    e.error(DiagId::E0110, call.dims != nullptr ? call.dims_span : call.name_span,
+            "`argmax` takes one dim", "in brackets");
     return {};
   }
   ir::DimId one{};
@@ -122,8 +134,11 @@ EValue builtin_softmax(Elaborator& e, Call& call) {
   }
   auto dims = reduced(e, call, *a[0], *x);
   if (!dims) return {};
-  if (dims->empty()) return e.tensor_of(e.node(Op::kAdd, {e.node(Op::kMul, {*x, e.constant(ir::Scalar(0.0), e.type(*x).dtype)}),
-                                                          e.constant(ir::Scalar(1.0), e.type(*x).dtype)}), call.span);
+  if (dims->empty())
+    return e.tensor_of(
+        e.node(Op::kAdd, {e.node(Op::kMul, {*x, e.constant(ir::Scalar(0.0), e.type(*x).dtype)}),
+                          e.constant(ir::Scalar(1.0), e.type(*x).dtype)}),
+        call.span);
   Attrs attrs;
   attrs.dims = *dims;
   return result(e, call, e.make(Op::kSoftmax, {*x}, std::move(attrs), site(call, {a[0]})));

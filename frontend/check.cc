@@ -55,7 +55,8 @@ void mentions(const Ast& ast, const std::vector<StmtId>& body, Mentions& out) {
       collect_callees(ast, s.value, out.callees);
       if (s.kind == StmtKind::kUse) {
         ExprId e = s.value;
-        while (ast.expr(e).kind == ExprKind::kCall || ast.expr(e).kind == ExprKind::kDims) e = ast.expr(e).left;
+        while (ast.expr(e).kind == ExprKind::kCall || ast.expr(e).kind == ExprKind::kDims)
+          e = ast.expr(e).left;
         out.callees.push_back(e);
         if (!s.names.empty()) out.uses.insert(s.names[0].text);
       }
@@ -78,7 +79,8 @@ void analyse(Module& module, Definition& d) {
   for (const Param& p : def.params) names_in_type(ast, p.type, found.names);
   names_in_type(ast, def.result, found.names);
   for (const std::string& name : found.names) {
-    if (d.unit->dims.count(name) != 0 && d.signature.find_formal(name) < 0) d.file_dims.insert(name);
+    if (d.unit->dims.count(name) != 0 && d.signature.find_formal(name) < 0)
+      d.file_dims.insert(name);
   }
   for (ExprId callee : found.callees) {
     const Expr& e = ast.expr(callee);
@@ -86,10 +88,12 @@ void analyse(Module& module, Definition& d) {
     if (e.kind == ExprKind::kName && found.uses.count(e.text) == 0) {
       target = module.find(*d.unit, e.text);
     } else if (e.kind == ExprKind::kMember && ast.expr(e.left).kind == ExprKind::kName) {
-      target = const_cast<Definition*>(module.find_member(*d.unit, ast.expr(e.left).text, e.member.text));
+      target = const_cast<Definition*>(
+          module.find_member(*d.unit, ast.expr(e.left).text, e.member.text));
     }
     if (target == nullptr) continue;
-    if (std::find(d.callees.begin(), d.callees.end(), target) == d.callees.end()) d.callees.push_back(target);
+    if (std::find(d.callees.begin(), d.callees.end(), target) == d.callees.end())
+      d.callees.push_back(target);
     for (const std::vector<TypePattern>* list : {&target->signature.results}) {
       for (const TypePattern& t : *list) {
         for (const TypePattern::Term& term : t.terms) {
@@ -145,7 +149,8 @@ class Order {
       d->signature.broken = true;
       way += "`" + d->name + "` calls ";
     }
-    Diagnostic e = make_diagnostic(DiagId::E0105, callee->name_span(), fmt::format("`{}` calls itself", callee->name), "in a circle");
+    Diagnostic e = make_diagnostic(DiagId::E0105, callee->name_span(),
+                                   fmt::format("`{}` calls itself", callee->name), "in a circle");
     if (path.back().first != callee) e.note(way + "`" + callee->name + "`");
     e.help("iterate with `repeat`");
     diagnostics_.add(std::move(e));
@@ -169,7 +174,8 @@ void decide_pending(Module& module, Diagnostics& diagnostics) {
 bool ensure_checked(Module& module, Definition& definition, Diagnostics& diagnostics) {
   using State = Definition::State;
   if (definition.state == State::kChecking) return false;
-  if (definition.state == State::kChecked || definition.state == State::kFailed) return definition.state == State::kChecked;
+  if (definition.state == State::kChecked || definition.state == State::kFailed)
+    return definition.state == State::kChecked;
   resolve_signature(module, definition, diagnostics);
   if (definition.def().broken) {  // what its body means depends on what could not be read
     definition.signature.broken = true;
@@ -185,8 +191,8 @@ bool ensure_checked(Module& module, Definition& definition, Diagnostics& diagnos
   return ok;
 }
 
-std::shared_ptr<const Module> check(Sources& sources, FileId file, FileReader& reader, const CheckOptions& options,
-                                    Diagnostics& diagnostics) {
+std::shared_ptr<const Module> check(Sources& sources, FileId file, FileReader& reader,
+                                    const CheckOptions& options, Diagnostics& diagnostics) {
   auto module = std::make_shared<Module>();
   module->sources = &sources;
   module->options = options;
@@ -194,7 +200,8 @@ std::shared_ptr<const Module> check(Sources& sources, FileId file, FileReader& r
   read_settings(*module, diagnostics);
   load_library(*module, diagnostics);
   resolve_dims_and_lets(*module, diagnostics);
-  for (size_t i = 0; i < module->definitions.size(); ++i) resolve_signature(*module, *module->definitions[i], diagnostics);
+  for (size_t i = 0; i < module->definitions.size(); ++i)
+    resolve_signature(*module, *module->definitions[i], diagnostics);
   for (auto& d : module->definitions) analyse(*module, *d);
   Order order(diagnostics);
   for (auto& d : module->definitions) {

@@ -26,14 +26,29 @@ Constant Constant::of(bool flag) {
 std::optional<ir::Scalar> fold(AstOp op, const ir::Scalar& a, const ir::Scalar& b) {
   const char* fn = nullptr;
   switch (op) {
-    case AstOp::kAdd: fn = "add"; break;
-    case AstOp::kSub: fn = "sub"; break;
-    case AstOp::kMul: fn = "mul"; break;
-    case AstOp::kDiv: fn = "div"; break;
-    case AstOp::kFloorDiv: fn = "floordiv"; break;
-    case AstOp::kMod: fn = "mod"; break;
-    case AstOp::kPow: fn = "pow"; break;
-    default: return std::nullopt;
+    case AstOp::kAdd:
+      fn = "add";
+      break;
+    case AstOp::kSub:
+      fn = "sub";
+      break;
+    case AstOp::kMul:
+      fn = "mul";
+      break;
+    case AstOp::kDiv:
+      fn = "div";
+      break;
+    case AstOp::kFloorDiv:
+      fn = "floordiv";
+      break;
+    case AstOp::kMod:
+      fn = "mod";
+      break;
+    case AstOp::kPow:
+      fn = "pow";
+      break;
+    default:
+      return std::nullopt;
   }
   return ir::Scalar::call(fn, {a, b});
 }
@@ -43,17 +58,25 @@ bool fold_whole(AstOp op, bool a, bool b, const ir::Scalar& result) {
   return a && b && op != AstOp::kDiv && op != AstOp::kPow;
 }
 
-int8_t fold_comparison(AstOp op, const ir::Scalar& a, const ir::Scalar& b, const ir::Bindings& known) {
+int8_t fold_comparison(AstOp op, const ir::Scalar& a, const ir::Scalar& b,
+                       const ir::Bindings& known) {
   const auto x = a.evaluate(known), y = b.evaluate(known);
   if (!x || !y) return -1;
   switch (op) {
-    case AstOp::kLt: return *x < *y;
-    case AstOp::kLe: return *x <= *y;
-    case AstOp::kGt: return *x > *y;
-    case AstOp::kGe: return *x >= *y;
-    case AstOp::kEq: return *x == *y;
-    case AstOp::kNe: return *x != *y;
-    default: return -1;
+    case AstOp::kLt:
+      return *x < *y;
+    case AstOp::kLe:
+      return *x <= *y;
+    case AstOp::kGt:
+      return *x > *y;
+    case AstOp::kGe:
+      return *x >= *y;
+    case AstOp::kEq:
+      return *x == *y;
+    case AstOp::kNe:
+      return *x != *y;
+    default:
+      return -1;
   }
 }
 
@@ -96,16 +119,20 @@ class Evaluator {
 
   Constant wrong(const Expr& e) {
     if (e.kind == ExprKind::kError) return {};
-    diagnostics_.add(make_diagnostic(DiagId::E0208, e.span, "a constant is needed here", "not a constant"));
+    diagnostics_.add(
+        make_diagnostic(DiagId::E0208, e.span, "a constant is needed here", "not a constant"));
     return {};
   }
 
   Constant leaf(const Expr& e) {
     switch (e.kind) {
-      case ExprKind::kNumber: return Constant::of(ir::Scalar(e.number), e.integer);
-      case ExprKind::kParen: return eval(e.left);
+      case ExprKind::kNumber:
+        return Constant::of(ir::Scalar(e.number), e.integer);
+      case ExprKind::kParen:
+        return eval(e.left);
       case ExprKind::kName:
-        if (e.text == "inf") return Constant::of(ir::Scalar(std::numeric_limits<double>::infinity()), true);
+        if (e.text == "inf")
+          return Constant::of(ir::Scalar(std::numeric_limits<double>::infinity()), true);
         if (e.text == "true" || e.text == "false") return Constant::of(e.text == "true");
         return lookup_(e.text, e.span);
       case ExprKind::kUnary: {
@@ -121,7 +148,8 @@ class Evaluator {
         }
         return wrong(e);
       }
-      default: return wrong(e);
+      default:
+        return wrong(e);
     }
   }
 
@@ -129,7 +157,8 @@ class Evaluator {
     using Kind = Constant::Kind;
     if (a.kind == Kind::kError || b.kind == Kind::kError) return {};
     if (a.kind == Kind::kNumber && b.kind == Kind::kNumber) {
-      if (auto r = fold(e.op, a.number, b.number)) return Constant::of(*r, fold_whole(e.op, a.whole, b.whole, *r));
+      if (auto r = fold(e.op, a.number, b.number))
+        return Constant::of(*r, fold_whole(e.op, a.whole, b.whole, *r));
       if (is_comparison(e.op)) {
         Constant c = Constant::of(false);
         c.flag = fold_comparison(e.op, a.number, b.number, {});
@@ -168,7 +197,8 @@ class Evaluator {
 
 }  // namespace
 
-Constant evaluate_constant(const Ast& ast, ExprId expr, const ConstantLookup& lookup, Diagnostics& diagnostics) {
+Constant evaluate_constant(const Ast& ast, ExprId expr, const ConstantLookup& lookup,
+                           Diagnostics& diagnostics) {
   return Evaluator(ast, lookup, diagnostics).eval(expr);
 }
 

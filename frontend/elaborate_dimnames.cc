@@ -21,7 +21,8 @@ ir::DimId Elaborator::file_dim(const std::string& name) {
   auto [at, added] = file_dims_.emplace(name, ir::DimId{});
   if (added) {
     const DimDecl& decl = module.dims.at(name);
-    at->second = graph.add_dim(name, decl.state == DimDecl::State::kResolved ? decl.size : ir::Size::symbol(name));
+    at->second = graph.add_dim(
+        name, decl.state == DimDecl::State::kResolved ? decl.size : ir::Size::symbol(name));
   }
   return at->second;
 }
@@ -53,7 +54,8 @@ std::optional<DimList> Elaborator::dims_named(const std::string& name, Span span
   if (body->unit->silent(name) || body->broken_names.count(name) != 0) return std::nullopt;
   auto value = body->values.find(name);
   if (value != body->values.end()) {
-    Diagnostic& d = error(DiagId::E0107, span, fmt::format("`{}` is a value, not a dim", name), "square brackets hold dims");
+    Diagnostic& d = error(DiagId::E0107, span, fmt::format("`{}` is a value, not a dim", name),
+                          "square brackets hold dims");
     d.label(value->second.span, "bound here");
     return std::nullopt;
   }
@@ -61,7 +63,8 @@ std::optional<DimList> Elaborator::dims_named(const std::string& name, Span span
   if (auto near = suggest(name, visible_dims())) {
     d.help(fmt::format("a dim with a similar name exists: `{}`", *near));
     auto at = body->unit->dims.find(*near);
-    if (at != body->unit->dims.end()) d.label(at->second, fmt::format("`{}` is declared here", *near));
+    if (at != body->unit->dims.end())
+      d.label(at->second, fmt::format("`{}` is declared here", *near));
   } else {
     d.help(fmt::format("declare it: `dim {}`", name));
   }
@@ -103,14 +106,16 @@ std::optional<DimList> Elaborator::dims_of_items(const Call& call) {
   for (const DimItem& item : *call.dims) {
     if (item.kind == DimItemKind::kDots) {
       if (!body->has_pack) {
-        error(DiagId::E0107, item.span, "`..` has no meaning here", "no argument of this definition has `..`");
+        error(DiagId::E0107, item.span, "`..` has no meaning here",
+              "no argument of this definition has `..`");
         return std::nullopt;
       }
       out.insert(out.end(), body->pack.begin(), body->pack.end());
       continue;
     }
     if (item.kind != DimItemKind::kPlain) {
-      error(DiagId::E0110, item.span, fmt::format("`{}` takes names of dims here", call.name), "not a dim");
+      error(DiagId::E0110, item.span, fmt::format("`{}` takes names of dims here", call.name),
+            "not a dim");
       return std::nullopt;
     }
     auto dims = dims_of_side(item.left, fmt::format("`{}`", call.name));

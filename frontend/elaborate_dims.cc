@@ -14,7 +14,8 @@ using ir::ValueId;
 EValue Elaborator::index(const EValue& x, const Expr& e) {
   if (!x.tensor()) {
     if (x.kind == EValue::Kind::kMany) {
-      error(DiagId::E0213, e.op_span, "brackets take one value, this is several", "several results");
+      error(DiagId::E0213, e.op_span, "brackets take one value, this is several",
+            "several results");
     } else {
       error(DiagId::E0216, e.op_span, "brackets take a tensor, this is a constant", "not a tensor");
     }
@@ -23,12 +24,18 @@ EValue Elaborator::index(const EValue& x, const Expr& e) {
   bool arrows = false, indices = false;
   for (const DimItem& item : e.dims) {
     switch (item.kind) {
-      case DimItemKind::kArrow: arrows = true; break;
+      case DimItemKind::kArrow:
+        arrows = true;
+        break;
       case DimItemKind::kIndex:
-      case DimItemKind::kSlice: indices = true; break;
+      case DimItemKind::kSlice:
+        indices = true;
+        break;
       default: {
-        Diagnostic& d = error(DiagId::E0209, item.span, "a dim alone says nothing here", "no `->` and no `=`");
-        d.help("`x[T -> S]` renames, `x[T = 3]` selects, `x[T = 0 : N -> N]` slices, `f[T](x)` calls");
+        Diagnostic& d =
+            error(DiagId::E0209, item.span, "a dim alone says nothing here", "no `->` and no `=`");
+        d.help(
+            "`x[T -> S]` renames, `x[T = 3]` selects, `x[T = 0 : N -> N]` slices, `f[T](x)` calls");
         return {};
       }
     }
@@ -44,7 +51,8 @@ EValue Elaborator::index(const EValue& x, const Expr& e) {
 bool Elaborator::source_dims(ValueId x, const DimList& from, Span span, const std::string& what) {
   for (ir::DimId d : from) {
     if (type(x).has(d)) continue;
-    Diagnostic& err = error(DiagId::E0209, span, fmt::format("{} is not among the dims of {}", dim_text(d), show(x)),
+    Diagnostic& err = error(DiagId::E0209, span,
+                            fmt::format("{} is not among the dims of {}", dim_text(d), show(x)),
                             fmt::format("{} of a dim that is not there", what));
     err.note(fmt::format("the dims are {}", sizes_of(type(x).dims)));
     return false;
@@ -67,7 +75,8 @@ EValue Elaborator::index_rename(const EValue& x, const Expr& e) {
     if (!to) return {};
     for (ir::DimId d : *from) {
       if (contains(gone, d)) {
-        error(DiagId::E0209, item.left.span, fmt::format("{} is renamed twice", dim_text(d)), "again");
+        error(DiagId::E0209, item.left.span, fmt::format("{} is renamed twice", dim_text(d)),
+              "again");
         return {};
       }
       gone.push_back(d);
@@ -78,10 +87,12 @@ EValue Elaborator::index_rename(const EValue& x, const Expr& e) {
     for (ir::DimId d : item.to) {
       const bool stays = type(v).has(d) && !contains(gone, d);
       if (stays || contains(made, d)) {
-        Diagnostic& err = error(DiagId::E0204, item.at->right.span,
-                                fmt::format("the result would hold {} twice", dim_text(d)),
-                                stays ? fmt::format("already in {}", show(v)) : "twice in this bracket");
-        err.help(fmt::format("rename to an alias: `dim {}2 = {}`", graph.dim(d).name, graph.dim(d).name));
+        Diagnostic& err =
+            error(DiagId::E0204, item.at->right.span,
+                  fmt::format("the result would hold {} twice", dim_text(d)),
+                  stays ? fmt::format("already in {}", show(v)) : "twice in this bracket");
+        err.help(fmt::format("rename to an alias: `dim {}2 = {}`", graph.dim(d).name,
+                             graph.dim(d).name));
         return {};
       }
       made.push_back(d);
@@ -90,9 +101,11 @@ EValue Elaborator::index_rename(const EValue& x, const Expr& e) {
   for (const Item& item : items) {
     if (item.from == item.to) continue;
     const bool one = item.from.size() == 1 && item.to.size() == 1;
-    const std::string what = one ? fmt::format("rename `{}` to `{}`", show(item.from), show(item.to))
-                             : item.from.size() <= 1 ? fmt::format("split `{}` into ({})", show(item.from), show(item.to))
-                                                     : fmt::format("merge ({}) into `{}`", show(item.from), show(item.to));
+    const std::string what =
+        one ? fmt::format("rename `{}` to `{}`", show(item.from), show(item.to))
+        : item.from.size() <= 1
+            ? fmt::format("split `{}` into ({})", show(item.from), show(item.to))
+            : fmt::format("merge ({}) into `{}`", show(item.from), show(item.to));
     Need n;
     n.what = what;
     n.span = item.at->span;
@@ -118,7 +131,8 @@ EValue Elaborator::index_rename(const EValue& x, const Expr& e) {
       for (ir::DimId& d : item.from) {
         const ir::DimId other = alternate(d, [&](ir::DimId c) {
           return type(v).has(c) || contains(made, c) ||
-                 std::any_of(pairs.begin(), pairs.end(), [&](const auto& p) { return p.second == c; });
+                 std::any_of(pairs.begin(), pairs.end(),
+                             [&](const auto& p) { return p.second == c; });
         });
         pairs.emplace_back(d, other);
         d = other;
@@ -158,8 +172,11 @@ EValue Elaborator::index_gather(const EValue& x, const Expr& e) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].index.tensor()) continue;
     for (Item& other : items) {
-      if (&other == &items[i] || !type(items[i].index.value).has(other.dim) || !type(v.value).has(other.dim)) continue;
-      const ir::DimId stand_in = alternate(other.dim, [&](ir::DimId c) { return type(v.value).has(c); });
+      if (&other == &items[i] || !type(items[i].index.value).has(other.dim) ||
+          !type(v.value).has(other.dim))
+        continue;
+      const ir::DimId stand_in =
+          alternate(other.dim, [&](ir::DimId c) { return type(v.value).has(c); });
       v.value = rename(v.value, {{other.dim, stand_in}});
       other.dim = stand_in;
     }
@@ -172,7 +189,8 @@ EValue Elaborator::index_gather(const EValue& x, const Expr& e) {
   return v;
 }
 
-EValue Elaborator::index_one(const EValue& x, ir::DimId dim, const EValue& index, const DimItem& item, const Expr& e) {
+EValue Elaborator::index_one(const EValue& x, ir::DimId dim, const EValue& index,
+                             const DimItem& item, const Expr& e) {
   const Span index_span = body->ast->expr(item.value).span;
   Site site{"the index", item.span, {&x, &index}};
   Attrs attrs;
@@ -186,13 +204,16 @@ EValue Elaborator::index_one(const EValue& x, ir::DimId dim, const EValue& index
       }
     }
     if (!check_index(*index.number, dim, index_span)) return {};
-    auto r = make(Op::kSelect, {x.value, constant(*index.number, ir::DType::kI32)}, std::move(attrs), site);
+    auto r = make(Op::kSelect, {x.value, constant(*index.number, ir::DType::kI32)},
+                  std::move(attrs), site);
     return r ? tensor_of(*r, e.span) : EValue{};
   }
   auto ids = as_tensor(index, std::nullopt, index_span, "an index");
   if (!ids) return {};
   if (type(*ids).dtype != ir::DType::kI32) {
-    Diagnostic& d = error(DiagId::E0205, index_span, fmt::format("an index is `i32`, this is {}", show(*ids)), describe(index));
+    Diagnostic& d =
+        error(DiagId::E0205, index_span, fmt::format("an index is `i32`, this is {}", show(*ids)),
+              describe(index));
     d.help("cast it: `i32(..)`");
     return {};
   }
@@ -206,7 +227,8 @@ bool Elaborator::check_index(const ir::Scalar& index, ir::DimId dim, Span span) 
   const auto n = value_of(index);
   const auto size = with_known(graph.dim(dim).size, *known).constant();
   if (n && *n < 0) {
-    Diagnostic& d = error(DiagId::E0212, span, "an index does not count from the end", fmt::format("{:g}", *n));
+    Diagnostic& d =
+        error(DiagId::E0212, span, "an index does not count from the end", fmt::format("{:g}", *n));
     d.help(fmt::format("write `{} = {} - {:g}`", graph.dim(dim).name, graph.dim(dim).name, -*n));
     return false;
   }
@@ -246,9 +268,11 @@ EValue Elaborator::index_slice(EValue x, const DimItem& item, ir::DimId dim, con
     return slice_into_many(x, dim, *begin, *end, *to, item, e);
   }
   if (type(x.value).has((*to)[0]) && (*to)[0] != dim) {
-    Diagnostic& d = error(DiagId::E0204, item.right.span, fmt::format("the result would hold {} twice", dim_text((*to)[0])),
+    Diagnostic& d = error(DiagId::E0204, item.right.span,
+                          fmt::format("the result would hold {} twice", dim_text((*to)[0])),
                           fmt::format("already in {}", show(x.value)));
-    d.help(fmt::format("slice into an alias: `dim {}2 = {}`", graph.dim((*to)[0]).name, graph.dim((*to)[0]).name));
+    d.help(fmt::format("slice into an alias: `dim {}2 = {}`", graph.dim((*to)[0]).name,
+                       graph.dim((*to)[0]).name));
     return {};
   }
   if (!slice_sizes(dim, *begin, *end, size(*to), item)) return {};
@@ -261,8 +285,8 @@ EValue Elaborator::index_slice(EValue x, const DimItem& item, ir::DimId dim, con
   return r ? tensor_of(*r, e.span) : EValue{};
 }
 
-bool Elaborator::slice_sizes(ir::DimId dim, const ir::Size& begin, const ir::Size& end, const ir::Size& length,
-                             const DimItem& item) {
+bool Elaborator::slice_sizes(ir::DimId dim, const ir::Size& begin, const ir::Size& end,
+                             const ir::Size& length, const DimItem& item) {
   Need n;
   n.span = item.span;
   n.what = fmt::format("the distance of a slice and `{}`", show_side(item.right));
@@ -278,8 +302,9 @@ bool Elaborator::slice_sizes(ir::DimId dim, const ir::Size& begin, const ir::Siz
 }
 
 // At lowering a dim parameter may stand for several dims, or none.
-EValue Elaborator::slice_into_many(EValue x, ir::DimId dim, const ir::Size& begin, const ir::Size& end,
-                                   const DimList& to, const DimItem& item, const Expr& e) {
+EValue Elaborator::slice_into_many(EValue x, ir::DimId dim, const ir::Size& begin,
+                                   const ir::Size& end, const DimList& to, const DimItem& item,
+                                   const Expr& e) {
   if (!slice_sizes(dim, begin, end, size(to), item)) return {};
   Attrs attrs;
   attrs.dim = dim;
@@ -291,14 +316,16 @@ EValue Elaborator::slice_into_many(EValue x, ir::DimId dim, const ir::Size& begi
   return tensor_of(regroup(*r, {one}, to), e.span);
 }
 
-std::string Elaborator::show_side(const DimSide& side) const { return std::string(module.sources->text(side.span)); }
+std::string Elaborator::show_side(const DimSide& side) const {
+  return std::string(module.sources->text(side.span));
+}
 
 std::optional<ir::Size> Elaborator::slice_bound(ExprId id, ir::DimId dim) {
   auto s = size_of(id, "a bound of a slice");
   if (!s) return std::nullopt;
   if (auto c = with_known(*s, *known).constant(); c && *c < 0) {
-    Diagnostic& d = error(DiagId::E0212, body->ast->expr(id).span, "a slice does not count from the end",
-                          std::to_string(*c));
+    Diagnostic& d = error(DiagId::E0212, body->ast->expr(id).span,
+                          "a slice does not count from the end", std::to_string(*c));
     d.help(fmt::format("write `{} - {}`", graph.dim(dim).name, -*c));
     return std::nullopt;
   }

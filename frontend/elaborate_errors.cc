@@ -29,7 +29,8 @@ std::string Elaborator::show(const DimList& dims) const {
 
 std::string Elaborator::show(const ir::Type& t) const {
   const std::string dims = fmt::format("[{}]", show(t.dims));
-  if (t.dtype == ir::DType::kF32 || t.dtype == options.compute) return t.dims.empty() ? "f32[]" : dims;
+  if (t.dtype == ir::DType::kF32 || t.dtype == options.compute)
+    return t.dims.empty() ? "f32[]" : dims;
   return ir::dtype_name(t.dtype) + dims;
 }
 
@@ -40,11 +41,14 @@ std::string Elaborator::known_size(ir::DimId d) const {
   return text == dim.name || dim.pack ? "" : text;
 }
 
-std::string Elaborator::show_size(const ir::Size& s) const { return reader_text(s); }
+std::string Elaborator::show_size(const ir::Size& s) const {
+  return reader_text(s);
+}
 
 std::string Elaborator::dim_text(ir::DimId d) const {
   const std::string size = known_size(d);
-  return size.empty() ? fmt::format("`{}`", graph.dim(d).name) : fmt::format("`{}` ({})", graph.dim(d).name, size);
+  return size.empty() ? fmt::format("`{}`", graph.dim(d).name)
+                      : fmt::format("`{}` ({})", graph.dim(d).name, size);
 }
 
 std::string Elaborator::sizes_of(const DimList& dims) const {
@@ -75,11 +79,20 @@ std::string Elaborator::describe(const EValue& v) const {
       text += sizes;
       break;
     }
-    case Kind::kNumber: text = v.whole ? "a whole number" : "a number"; break;
-    case Kind::kBool: text = "a constant bool"; break;
-    case Kind::kMany: text = fmt::format("{} values", v.many->size()); break;
-    case Kind::kInstance: text = "an instance"; break;
-    case Kind::kError: return "";
+    case Kind::kNumber:
+      text = v.whole ? "a whole number" : "a number";
+      break;
+    case Kind::kBool:
+      text = "a constant bool";
+      break;
+    case Kind::kMany:
+      text = fmt::format("{} values", v.many->size());
+      break;
+    case Kind::kInstance:
+      text = "an instance";
+      break;
+    case Kind::kError:
+      return "";
   }
   if (!v.from.empty() && v.bound.valid()) {
     text += fmt::format(", from {} at line {}", v.from, line_of(v.bound));
@@ -95,7 +108,8 @@ EValue Elaborator::type_clash(const std::string& op, Span span, const EValue& a,
   };
   const std::string x = kind(a), y = kind(b);
   const bool logical = op == "`and`" || op == "`or`" || op == "`not`";
-  std::string fact = x == y ? fmt::format("{} does not take {}", op, x) : fmt::format("{} cannot combine {} and {}", op, x, y);
+  std::string fact = x == y ? fmt::format("{} does not take {}", op, x)
+                            : fmt::format("{} cannot combine {} and {}", op, x, y);
   if (logical) fact = fmt::format("{} takes `bool`, not {}", op, x == "`bool`" ? y : x);
   Diagnostic& d = error(DiagId::E0205, span, std::move(fact));
   if (a.span.valid()) d.label(a.span, describe(a));
@@ -137,25 +151,33 @@ void Elaborator::report(const ShapeError& e, ir::Op op, const Site& site) {
     }
   };
   switch (e.code) {
-    case ShapeError::Code::kNotSubset: report_not_subset(e, site, dims, tensors); return;
+    case ShapeError::Code::kNotSubset:
+      report_not_subset(e, site, dims, tensors);
+      return;
     case ShapeError::Code::kMissingDim: {
       const bool left = e.operand <= 0;
-      const std::string side = op == ir::Op::kContract ? left ? "the left side" : "the right side" : "the operand";
-      Diagnostic& d = error(DiagId::E0202, site.span, fmt::format("{} lacks {}", side, each(dims)), fmt::format("{} names it", site.what));
+      const std::string side =
+          op == ir::Op::kContract ? left ? "the left side" : "the right side" : "the operand";
+      Diagnostic& d = error(DiagId::E0202, site.span, fmt::format("{} lacks {}", side, each(dims)),
+                            fmt::format("{} names it", site.what));
       label_operands(d);
       if (tensors.size() == 2 && op == ir::Op::kContract) {
         std::string shared;
         for (ir::DimId x : type(tensors[0]->value).dims) {
-          if (type(tensors[1]->value).has(x)) shared += (shared.empty() ? "`" : ", `") + graph.dim(x).name + "`";
+          if (type(tensors[1]->value).has(x))
+            shared += (shared.empty() ? "`" : ", `") + graph.dim(x).name + "`";
         }
-        d.note(shared.empty() ? "the sides share no dim" : fmt::format("both sides have {}", shared));
+        d.note(shared.empty() ? "the sides share no dim"
+                              : fmt::format("both sides have {}", shared));
       } else if (!tensors.empty()) {
         d.note(fmt::format("the dims are {}", sizes_of(type(tensors[0]->value).dims)));
       }
       return;
     }
     case ShapeError::Code::kDuplicateDim: {
-      Diagnostic& d = error(DiagId::E0204, site.span, fmt::format("the result of {} would hold {} twice", site.what, each(dims)));
+      Diagnostic& d =
+          error(DiagId::E0204, site.span,
+                fmt::format("the result of {} would hold {} twice", site.what, each(dims)));
       label_operands(d);
       if (!e.dims.empty()) {
         const std::string name = graph.dim(e.dims[0]).name;
@@ -164,7 +186,8 @@ void Elaborator::report(const ShapeError& e, ir::Op op, const Site& site) {
       return;
     }
     case ShapeError::Code::kSizeMismatch: {
-      Diagnostic& d = error(DiagId::E0206, site.span, fmt::format("sizes must agree: {}", e.detail));
+      Diagnostic& d =
+          error(DiagId::E0206, site.span, fmt::format("sizes must agree: {}", e.detail));
       label_operands(d);
       return;
     }
@@ -187,11 +210,13 @@ void Elaborator::report(const ShapeError& e, ir::Op op, const Site& site) {
   }
 }
 
-void Elaborator::report_not_subset(const ShapeError& e, const Site& site, const std::vector<std::string>& dims,
+void Elaborator::report_not_subset(const ShapeError& e, const Site& site,
+                                   const std::vector<std::string>& dims,
                                    const std::vector<const EValue*>& tensors) {
   std::vector<std::string> shapes;
   for (const EValue* v : tensors) shapes.push_back(show(v->value));
-  Diagnostic& d = error(DiagId::E0203, site.span, fmt::format("{} cannot combine {}", site.what, each(shapes)));
+  Diagnostic& d =
+      error(DiagId::E0203, site.span, fmt::format("{} cannot combine {}", site.what, each(shapes)));
   for (const EValue* v : site.values) {
     if (v != nullptr && v->span.valid() && !v->error()) d.label(v->span, describe(*v));
   }
@@ -212,14 +237,17 @@ void Elaborator::report_not_subset(const ShapeError& e, const Site& site, const 
   }
   DimList all = a.dims;
   all.insert(all.end(), only_b.begin(), only_b.end());
-  if (only_a.size() == 1 && only_b.size() == 1 && a.rank() > 1 && b.rank() > 1 && ir::is_float(a.dtype)) {
+  if (only_a.size() == 1 && only_b.size() == 1 && a.rank() > 1 && b.rank() > 1 &&
+      ir::is_float(a.dtype)) {
     const std::string from = graph.dim(only_b[0]).name, to = graph.dim(only_a[0]).name;
-    if (decide_equal(graph.dim(only_a[0]).size, graph.dim(only_b[0]).size, *known) == Decision::kYes) {
+    if (decide_equal(graph.dim(only_a[0]).size, graph.dim(only_b[0]).size, *known) ==
+        Decision::kYes) {
       d.help(fmt::format("rename one side: `[{} -> {}]`", from, to));
       return;
     }
     if (known_size(only_a[0]).empty() || known_size(only_b[0]).empty()) return;
-    const std::string_view text = tensors[1]->span.valid() ? module.sources->text(tensors[1]->span) : std::string_view{};
+    const std::string_view text =
+        tensors[1]->span.valid() ? module.sources->text(tensors[1]->span) : std::string_view{};
     if (!text.empty() && text.size() < 30) {
       d.help(fmt::format("project first: `Linear[{} -> {}]({})`", from, to, text));
       return;
@@ -228,8 +256,8 @@ void Elaborator::report_not_subset(const ShapeError& e, const Site& site, const 
   ir::Type whole;
   whole.dtype = a.dtype;
   whole.dims = all;
-  const bool comparison = site.what == "`<`" || site.what == "`<=`" || site.what == "`>`" || site.what == "`>=`" ||
-                          site.what == "`==`" || site.what == "`!=`";
+  const bool comparison = site.what == "`<`" || site.what == "`<=`" || site.what == "`>`" ||
+                          site.what == "`>=`" || site.what == "`==`" || site.what == "`!=`";
   if (comparison) whole.dtype = ir::DType::kBool;
   d.help(fmt::format("say the dims of the result with a typed binding: `m: {} = ..`", show(whole)));
 }

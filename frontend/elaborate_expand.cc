@@ -38,9 +38,12 @@ std::string joined(const std::string& path, const std::string& component) {
 }  // namespace
 
 EValue Elaborator::call_definition(const Definition& d, Call& call) {
-  if (body->definition != nullptr && body->definition->kind == DefKind::kFn && d.kind != DefKind::kFn) {
-    Diagnostic& e = error(DiagId::E0114, call.name_span, fmt::format("a `fn` cannot call the {} `{}`", def_keyword(d.kind), d.name),
-                          "it has parameters of its own");
+  if (body->definition != nullptr && body->definition->kind == DefKind::kFn &&
+      d.kind != DefKind::kFn) {
+    Diagnostic& e =
+        error(DiagId::E0114, call.name_span,
+              fmt::format("a `fn` cannot call the {} `{}`", def_keyword(d.kind), d.name),
+              "it has parameters of its own");
     e.label(body->definition->def().keyword, "make this a `layer`");
     return {};
   }
@@ -78,7 +81,8 @@ EValue Elaborator::call_instance(Instance& instance, Call& call) {
     return {};
   }
   if (call.dims != nullptr) {
-    error(DiagId::E0110, call.dims_span, fmt::format("the dims of `{}` were bound by its `use`", call.name), "bound again");
+    error(DiagId::E0110, call.dims_span,
+          fmt::format("the dims of `{}` were bound by its `use`", call.name), "bound again");
     return {};
   }
   Bound bound;
@@ -91,7 +95,8 @@ EValue Elaborator::call_instance(Instance& instance, Call& call) {
     if (!call_conditions(d, bound, call)) return {};
     return results_by_signature(d, bound, call);
   }
-  return expand(d, bound, call, instance.path, joined(body->site, component(call.callee, call.name)));
+  return expand(d, bound, call, instance.path,
+                joined(body->site, component(call.callee, call.name)));
 }
 
 // -------------------------------------------------------------------------------------- checking
@@ -105,9 +110,10 @@ bool Elaborator::check_result_dims(const Definition& d, const Bound& bound, cons
         continue;
       }
       const std::string name = graph.dim(dims[i]).name;
-      Diagnostic& e = error(DiagId::E0204, call.dims != nullptr ? call.dims_span : call.name_span,
-                            fmt::format("the result of `{}` would hold {} twice", d.name, dim_text(dims[i])),
-                            fmt::format("gives [{}]", show(dims)));
+      Diagnostic& e =
+          error(DiagId::E0204, call.dims != nullptr ? call.dims_span : call.name_span,
+                fmt::format("the result of `{}` would hold {} twice", d.name, dim_text(dims[i])),
+                fmt::format("gives [{}]", show(dims)));
       e.help(fmt::format("use an alias: `dim {}2 = {}`, and `{}2` here", name, name, name));
       return false;
     }
@@ -121,7 +127,8 @@ bool Elaborator::call_conditions(const Definition& d, const Bound& bound, const 
   std::map<std::string, std::string> names;
   for (size_t i = 0; i < bound.formals.size(); ++i) {
     by.emplace("$" + d.signature.formals[i].name, size(bound.formals[i]));
-    if (bound.formals[i].size() == 1) names[d.signature.formals[i].name] = graph.dim(bound.formals[i][0]).name;
+    if (bound.formals[i].size() == 1)
+      names[d.signature.formals[i].name] = graph.dim(bound.formals[i][0]).name;
   }
   by.emplace("$..", size(bound.pack));
   for (const Parameter& p : d.signature.parameters) {
@@ -173,8 +180,8 @@ void Elaborator::bind_body(BodyFrame& frame, const Definition& d, const Bound& b
   for (const DimList& list : bound.formals) outside.insert(list.begin(), list.end());
   auto inside = [&](ir::DimId dim) {
     if (frame.used.insert(dim).second) return dim;
-    const ir::DimId other =
-        alternate(dim, [&](ir::DimId c) { return frame.used.count(c) != 0 || outside.count(c) != 0; });
+    const ir::DimId other = alternate(
+        dim, [&](ir::DimId c) { return frame.used.count(c) != 0 || outside.count(c) != 0; });
     frame.used.insert(other);
     return other;
   };
@@ -187,7 +194,8 @@ void Elaborator::bind_body(BodyFrame& frame, const Definition& d, const Bound& b
 }
 
 // Pairs (outside, inside) of a type's dims.
-std::vector<std::pair<ir::DimId, ir::DimId>> Elaborator::dim_pairs(const TypePattern& t, const Bound& bound,
+std::vector<std::pair<ir::DimId, ir::DimId>> Elaborator::dim_pairs(const TypePattern& t,
+                                                                   const Bound& bound,
                                                                    const BodyFrame& frame) const {
   std::vector<std::pair<ir::DimId, ir::DimId>> pairs;
   auto add = [&](const DimList& out, const DimList& in) {
@@ -196,7 +204,8 @@ std::vector<std::pair<ir::DimId, ir::DimId>> Elaborator::dim_pairs(const TypePat
   for (const TypePattern::Term& term : t.terms) {
     if (term.dots) add(bound.pack, frame.pack);
     if (term.formal >= 0) {
-      add(bound.formals[static_cast<size_t>(term.formal)], frame.formals[static_cast<size_t>(term.formal)]);
+      add(bound.formals[static_cast<size_t>(term.formal)],
+          frame.formals[static_cast<size_t>(term.formal)]);
     }
   }
   return pairs;
@@ -210,13 +219,15 @@ void Elaborator::bind_parameters(BodyFrame& frame, const Definition& d, const Bo
     b.kind = BindKind::kArgument;
     b.span = p.span;
     b.value = at->second;
-    if (b.value.tensor()) b.value.value = rename(local(b.value.value), dim_pairs(p.type, bound, frame));
+    if (b.value.tensor())
+      b.value.value = rename(local(b.value.value), dim_pairs(p.type, bound, frame));
     b.value.span = p.span;
     frame.values[p.name] = std::move(b);
   }
 }
 
-EValue Elaborator::expand(const Definition& d, const Bound& bound, const Call& call, Path path, std::string site) {
+EValue Elaborator::expand(const Definition& d, const Bound& bound, const Call& call, Path path,
+                          std::string site) {
   BodyFrame frame;
   frame.caller = body;
   frame.path = std::move(path);
@@ -236,7 +247,8 @@ EValue Elaborator::expand(const Definition& d, const Bound& bound, const Call& c
   for (size_t i = 0; i < frame.returned->size(); ++i) {
     EValue v = (*frame.returned)[i];
     std::vector<std::pair<ir::DimId, ir::DimId>> back;
-    for (const auto& [outer, inner] : dim_pairs(d.signature.results[i], bound, frame)) back.emplace_back(inner, outer);
+    for (const auto& [outer, inner] : dim_pairs(d.signature.results[i], bound, frame))
+      back.emplace_back(inner, outer);
     builder.span = call.span;
     v.value = rename(local(v.value), back);
     v.span = call.span;
@@ -246,11 +258,13 @@ EValue Elaborator::expand(const Definition& d, const Bound& bound, const Call& c
   return several(std::move(out), call.span);
 }
 
-// ------------------------------------------------------------------------------- member of instance
+// ------------------------------------------------------------------------------- member of
+// instance
 
 EValue Elaborator::member(const EValue& v, const Expr& e) {
   if (v.kind != EValue::Kind::kInstance) {
-    error(DiagId::E0113, e.member.span, fmt::format("a tensor has no member `{}`", e.member.text), "only instances have members");
+    error(DiagId::E0113, e.member.span, fmt::format("a tensor has no member `{}`", e.member.text),
+          "only instances have members");
     return {};
   }
   const Instance& instance = *v.instance;
@@ -266,7 +280,9 @@ EValue Elaborator::member(const EValue& v, const Expr& e) {
   frame.declare_only = true;
   bind_body(frame, d, bound);
   for (const Parameter& p : d.signature.parameters) {
-    if (p.type.kind != TypePattern::Kind::kConstant || bound.args.count(p.name) != 0 || !p.value.valid()) continue;
+    if (p.type.kind != TypePattern::Kind::kConstant || bound.args.count(p.name) != 0 ||
+        !p.value.valid())
+      continue;
     bound.args[p.name] = default_value(d, p, bound);
   }
   bind_parameters(frame, d, bound);
@@ -285,7 +301,8 @@ EValue Elaborator::member(const EValue& v, const Expr& e) {
   diagnostics = loud;
   statement_failed_ = failed;
   if (!found) {
-    Diagnostic& err = error(DiagId::E0113, e.member.span, fmt::format("`{}` has no member `{}`", d.name, e.member.text),
+    Diagnostic& err = error(DiagId::E0113, e.member.span,
+                            fmt::format("`{}` has no member `{}`", d.name, e.member.text),
                             "no such parameter, state or instance");
     std::vector<std::string> names;
     for (const auto& [name, b] : frame.values) {
@@ -304,7 +321,8 @@ EValue Elaborator::member(const EValue& v, const Expr& e) {
   if (!out.tensor()) return out;
   std::vector<std::pair<ir::DimId, ir::DimId>> back;
   for (size_t i = 0; i < bound.formals.size(); ++i) {
-    for (size_t k = 0; k < bound.formals[i].size(); ++k) back.emplace_back(frame.formals[i][k], bound.formals[i][k]);
+    for (size_t k = 0; k < bound.formals[i].size(); ++k)
+      back.emplace_back(frame.formals[i][k], bound.formals[i][k]);
   }
   DimList dims;
   for (ir::DimId dim : type(out.value).dims) {
@@ -315,9 +333,11 @@ EValue Elaborator::member(const EValue& v, const Expr& e) {
       }
     }
     if (contains(dims, dim)) {
-      Diagnostic& err = error(DiagId::E0204, e.member.span, fmt::format("`{}` would hold {} twice", e.member.text, dim_text(dim)),
+      Diagnostic& err = error(DiagId::E0204, e.member.span,
+                              fmt::format("`{}` would hold {} twice", e.member.text, dim_text(dim)),
                               "both dims of it are bound to the same");
-      err.help(fmt::format("bind an alias in `use`: `dim {}2 = {}`", graph.dim(dim).name, graph.dim(dim).name));
+      err.help(fmt::format("bind an alias in `use`: `dim {}2 = {}`", graph.dim(dim).name,
+                           graph.dim(dim).name));
       return {};
     }
     dims.push_back(dim);

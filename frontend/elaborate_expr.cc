@@ -33,10 +33,13 @@ bool elementwise(const Expr& e) {
 // Reads a name in value position.
 EValue Elaborator::name_value(const Expr& e) {
   const std::string& name = e.text;
-  if (auto at = body->values.find(name); at != body->values.end()) return read_binding(name, at->second, e.span);
-  if (name == "inf") return number_of(ir::Scalar(std::numeric_limits<double>::infinity()), true, e.span);
+  if (auto at = body->values.find(name); at != body->values.end())
+    return read_binding(name, at->second, e.span);
+  if (name == "inf")
+    return number_of(ir::Scalar(std::numeric_limits<double>::infinity()), true, e.span);
   if (name == "true" || name == "false") return flag_of(name == "true" ? 1 : 0, e.span);
-  if (name == "training") return flag_of(mode == Mode::kCheck ? -1 : options.training ? 1 : 0, e.span);
+  if (name == "training")
+    return flag_of(mode == Mode::kCheck ? -1 : options.training ? 1 : 0, e.span);
   if (auto dims = find_dims(name)) return number_of(ir::Scalar::size(size(*dims)), true, e.span);
   if (auto at = body->unit->lets.find(name); at != body->unit->lets.end()) {
     const LetDecl& let = at->second;
@@ -66,16 +69,19 @@ EValue Elaborator::unknown_name(const Expr& e) {
   statement_failed_ = true;
   if (body->broken_names.count(e.text) != 0 || body->unit->silent(e.text)) return {};
   if (auto at = body->unit->imports.find(e.text); at != body->unit->imports.end()) {
-    error(DiagId::E0112, e.span, fmt::format("`{}` is an import, not a value", e.text), "used as a value")
+    error(DiagId::E0112, e.span, fmt::format("`{}` is an import, not a value", e.text),
+          "used as a value")
         .help(fmt::format("its definitions are `{}.Name`", e.text));
     return {};
   }
   if (module.find(*body->unit, e.text) != nullptr || find_builtin(e.text) != nullptr) {
-    error(DiagId::E0112, e.span, fmt::format("`{}` is a function, not a value", e.text), "not called")
+    error(DiagId::E0112, e.span, fmt::format("`{}` is a function, not a value", e.text),
+          "not called")
         .help(fmt::format("call it: `{}(..)`", e.text));
     return {};
   }
-  Diagnostic& d = error(DiagId::E0101, e.span, fmt::format("unknown name `{}`", e.text), "not bound here");
+  Diagnostic& d =
+      error(DiagId::E0101, e.span, fmt::format("unknown name `{}`", e.text), "not bound here");
   std::vector<std::string> names = visible_dims();
   for (const auto& [name, binding] : body->values) names.push_back(name);
   for (const auto& [name, let] : body->unit->lets) names.push_back(name);
@@ -86,17 +92,23 @@ EValue Elaborator::unknown_name(const Expr& e) {
 
 EValue Elaborator::leaf(const Expr& e, const DimList* target) {
   switch (e.kind) {
-    case ExprKind::kError: statement_failed_ = true; return {};
-    case ExprKind::kNumber: return number_of(ir::Scalar(e.number), e.integer, e.span);
-    case ExprKind::kName: return name_value(e);
-    case ExprKind::kParen: return eval(e.left, target);
+    case ExprKind::kError:
+      statement_failed_ = true;
+      return {};
+    case ExprKind::kNumber:
+      return number_of(ir::Scalar(e.number), e.integer, e.span);
+    case ExprKind::kName:
+      return name_value(e);
+    case ExprKind::kParen:
+      return eval(e.left, target);
     case ExprKind::kUnary: {
       EValue v = eval(e.right, target);
       if (v.error()) return v;
       return e.op == AstOp::kNeg ? unary_minus(v, e.span) : logical_not(v, e);
     }
     case ExprKind::kQuantity:
-      error(DiagId::E0112, e.span, "a quantity with a unit has no place in an expression", "only settings take units");
+      error(DiagId::E0112, e.span, "a quantity with a unit has no place in an expression",
+            "only settings take units");
       return {};
     case ExprKind::kString:
       error(DiagId::E0112, e.span, "a text has no place in an expression", "not a value");
@@ -105,7 +117,8 @@ EValue Elaborator::leaf(const Expr& e, const DimList* target) {
       error(DiagId::E0213, e.span, "a tuple has no place in an expression", "not a value")
           .help("several results are bound as `a, b = ..` and returned as `return a, b`");
       return {};
-    default: break;
+    default:
+      break;
   }
   CAD_CHECK(false, "expression kind {} has no left operand", static_cast<int>(e.kind));
 }
@@ -141,7 +154,8 @@ EValue Elaborator::start(const std::vector<ExprId>& spine, size_t& i, const DimL
   }
   size_t at = callee + 1;
   const Expr* dims = nullptr;
-  if (at < spine.size() && ast.expr(spine[at]).kind == ExprKind::kDims) dims = &ast.expr(spine[at++]);
+  if (at < spine.size() && ast.expr(spine[at]).kind == ExprKind::kDims)
+    dims = &ast.expr(spine[at++]);
   if (at < spine.size() && ast.expr(spine[at]).kind == ExprKind::kCall) {
     const Expr& call = ast.expr(spine[at]);
     i = at + 1;
@@ -162,11 +176,13 @@ EValue Elaborator::start(const std::vector<ExprId>& spine, size_t& i, const DimL
 
 EValue Elaborator::step(const EValue& v, const Expr& e, const DimList* target) {
   switch (e.kind) {
-    case ExprKind::kDims: return index(v, e);
-    case ExprKind::kMember: return member(v, e);
+    case ExprKind::kDims:
+      return index(v, e);
+    case ExprKind::kMember:
+      return member(v, e);
     case ExprKind::kCall:
-      error(DiagId::E0112, e.span, "only functions, layers and instances can be called", "a value").primary->span =
-          body->ast->expr(e.left).span;
+      error(DiagId::E0112, e.span, "only functions, layers and instances can be called", "a value")
+          .primary->span = body->ast->expr(e.left).span;
       return {};
     case ExprKind::kBinary: {
       if (e.op == AstOp::kPipe) return pipe(v, e);
@@ -175,7 +191,8 @@ EValue Elaborator::step(const EValue& v, const Expr& e, const DimList* target) {
       if (e.op == AstOp::kContract) return contract(v, right, e);
       return binary(e.op, v, right, e, target);
     }
-    default: break;
+    default:
+      break;
   }
   CAD_CHECK(false, "expression kind {} in a spine", static_cast<int>(e.kind));
 }
@@ -228,7 +245,8 @@ EValue Elaborator::contract(const EValue& a, const EValue& b, const Expr& e) {
   if (!x || !y) return {};
   Attrs attrs;
   attrs.dims = *dims;
-  if (options.compute != DType::kF32 && ir::is_float(type(*x).dtype) && ir::is_float(type(*y).dtype)) {
+  if (options.compute != DType::kF32 && ir::is_float(type(*x).dtype) &&
+      ir::is_float(type(*y).dtype)) {
     x = cast(*x, options.compute);
     y = cast(*y, options.compute);
   } else {
@@ -268,22 +286,38 @@ namespace {
 
 Op ir_op(AstOp op) {
   switch (op) {
-    case AstOp::kAdd: return Op::kAdd;
-    case AstOp::kSub: return Op::kSub;
-    case AstOp::kMul: return Op::kMul;
-    case AstOp::kDiv: return Op::kDiv;
-    case AstOp::kFloorDiv: return Op::kFloorDiv;
-    case AstOp::kMod: return Op::kMod;
-    case AstOp::kPow: return Op::kPow;
-    case AstOp::kLt: return Op::kLt;
-    case AstOp::kLe: return Op::kLe;
-    case AstOp::kGt: return Op::kGt;
-    case AstOp::kGe: return Op::kGe;
-    case AstOp::kEq: return Op::kEq;
-    case AstOp::kNe: return Op::kNe;
-    case AstOp::kAnd: return Op::kAnd;
-    case AstOp::kOr: return Op::kOr;
-    default: break;
+    case AstOp::kAdd:
+      return Op::kAdd;
+    case AstOp::kSub:
+      return Op::kSub;
+    case AstOp::kMul:
+      return Op::kMul;
+    case AstOp::kDiv:
+      return Op::kDiv;
+    case AstOp::kFloorDiv:
+      return Op::kFloorDiv;
+    case AstOp::kMod:
+      return Op::kMod;
+    case AstOp::kPow:
+      return Op::kPow;
+    case AstOp::kLt:
+      return Op::kLt;
+    case AstOp::kLe:
+      return Op::kLe;
+    case AstOp::kGt:
+      return Op::kGt;
+    case AstOp::kGe:
+      return Op::kGe;
+    case AstOp::kEq:
+      return Op::kEq;
+    case AstOp::kNe:
+      return Op::kNe;
+    case AstOp::kAnd:
+      return Op::kAnd;
+    case AstOp::kOr:
+      return Op::kOr;
+    default:
+      break;
   }
   CAD_CHECK(false, "operator {} is not elementwise", op_text(op));
 }
@@ -292,8 +326,10 @@ Op ir_op(AstOp op) {
 
 EValue Elaborator::fold_constants(AstOp op, const EValue& a, const EValue& b, const Expr& e) {
   if (a.is_number() && b.is_number()) {
-    if (auto r = fold(op, *a.number, *b.number)) return number_of(*r, fold_whole(op, a.whole, b.whole, *r), e.span);
-    if (is_comparison(op)) return flag_of(fold_comparison(op, *a.number, *b.number, *known), e.span);
+    if (auto r = fold(op, *a.number, *b.number))
+      return number_of(*r, fold_whole(op, a.whole, b.whole, *r), e.span);
+    if (is_comparison(op))
+      return flag_of(fold_comparison(op, *a.number, *b.number, *known), e.span);
     return type_clash(fmt::format("`{}`", op_text(op)), e.op_span, a, b);
   }
   const int x = a.flag, y = b.flag;
@@ -305,7 +341,8 @@ EValue Elaborator::fold_constants(AstOp op, const EValue& a, const EValue& b, co
   return type_clash(fmt::format("`{}`", op_text(op)), e.op_span, a, b);
 }
 
-EValue Elaborator::binary(AstOp op, const EValue& a, const EValue& b, const Expr& e, const DimList* target) {
+EValue Elaborator::binary(AstOp op, const EValue& a, const EValue& b, const Expr& e,
+                          const DimList* target) {
   using Kind = EValue::Kind;
   const bool constant_a = a.kind == Kind::kNumber || a.kind == Kind::kBool;
   const bool constant_b = b.kind == Kind::kNumber || b.kind == Kind::kBool;
@@ -315,8 +352,9 @@ EValue Elaborator::binary(AstOp op, const EValue& a, const EValue& b, const Expr
     return fold_constants(op, a, b, e);
   }
   if (op == AstOp::kPow && b.is_number() && a.tensor()) return power(a, b, e);
-  const std::optional<DType> like =
-      a.tensor() ? std::optional(type(a.value).dtype) : b.tensor() ? std::optional(type(b.value).dtype) : std::nullopt;
+  const std::optional<DType> like = a.tensor()   ? std::optional(type(a.value).dtype)
+                                    : b.tensor() ? std::optional(type(b.value).dtype)
+                                                 : std::nullopt;
   std::optional<DType> number_dtype = like;
   // `/` of integers is a float division: its numbers may have fractions.
   if (op == AstOp::kDiv && like == DType::kI32) number_dtype = DType::kF32;
@@ -325,8 +363,10 @@ EValue Elaborator::binary(AstOp op, const EValue& a, const EValue& b, const Expr
   auto y = as_tensor(b, number_dtype, e.op_span, what);
   if (!y) return {};
   if (op == AstOp::kDiv) {
-    if (type(*x).dtype == DType::kI32 && (type(*y).dtype == DType::kI32 || !b.tensor())) x = as_f32(*x);
-    if (type(*y).dtype == DType::kI32 && type(*x).dtype == DType::kF32 && (!a.tensor() || type(a.value).dtype == DType::kI32)) {
+    if (type(*x).dtype == DType::kI32 && (type(*y).dtype == DType::kI32 || !b.tensor()))
+      x = as_f32(*x);
+    if (type(*y).dtype == DType::kI32 && type(*x).dtype == DType::kF32 &&
+        (!a.tensor() || type(a.value).dtype == DType::kI32)) {
       y = as_f32(*y);
     }
   }
@@ -377,8 +417,9 @@ std::optional<ir::Size> Elaborator::size_of(ExprId id, const char* what) {
       return ir::Size(static_cast<int64_t>(*n));
     }
   }
-  Diagnostic& d = error(v.is_number() ? DiagId::E0220 : DiagId::E0208, span, fmt::format("{} is a size", what),
-                        v.tensor() ? fmt::format("{}, a tensor", show(v.value)) : "not a size");
+  Diagnostic& d =
+      error(v.is_number() ? DiagId::E0220 : DiagId::E0208, span, fmt::format("{} is a size", what),
+            v.tensor() ? fmt::format("{}, a tensor", show(v.value)) : "not a size");
   d.note("sizes are whole numbers and `+ - * / //` of dims and constant arguments");
   return std::nullopt;
 }

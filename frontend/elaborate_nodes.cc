@@ -14,8 +14,13 @@ using ir::DType;
 using ir::Op;
 using ir::ValueId;
 
-Elaborator::Elaborator(const Module& m, Mode mode_in, const LowerOptions& options_in, Diagnostics& d)
-    : module(m), mode(mode_in), options(options_in), diagnostics(&d), builder(graph, ir::RegionId{0}) {
+Elaborator::Elaborator(const Module& m, Mode mode_in, const LowerOptions& options_in,
+                       Diagnostics& d)
+    : module(m),
+      mode(mode_in),
+      options(options_in),
+      diagnostics(&d),
+      builder(graph, ir::RegionId{0}) {
   regions_.emplace_back();
   region = &regions_.back();
   region->region = ir::RegionId{0};
@@ -59,8 +64,10 @@ ValueId Elaborator::local(ValueId v) {
   const ir::RegionId home = graph.value(v).region;
   if (home == region->region) return v;
   std::vector<RegionFrame*> chain;
-  for (RegionFrame* f = region; f != nullptr && f->region != home; f = f->parent) chain.push_back(f);
-  CAD_CHECK(!chain.empty() && chain.back()->parent != nullptr, "value {} read outside its region", v.index);
+  for (RegionFrame* f = region; f != nullptr && f->region != home; f = f->parent)
+    chain.push_back(f);
+  CAD_CHECK(!chain.empty() && chain.back()->parent != nullptr, "value {} read outside its region",
+            v.index);
   for (size_t i = chain.size(); i-- > 0;) {
     RegionFrame* f = chain[i];
     auto [at, added] = f->captured.emplace(v.index, ValueId{});
@@ -94,13 +101,16 @@ ValueId Elaborator::cast(ValueId v, DType dtype) {
   return node(Op::kCast, {v}, std::move(attrs));
 }
 
-ValueId Elaborator::as_f32(ValueId v) { return cast(v, DType::kF32); }
+ValueId Elaborator::as_f32(ValueId v) {
+  return cast(v, DType::kF32);
+}
 
 // A constant takes the dtype of the tensor it meets; alone it is f32.
-std::optional<ValueId> Elaborator::as_tensor(const EValue& v, std::optional<DType> like, Span op_span,
-                                             const std::string& what) {
+std::optional<ValueId> Elaborator::as_tensor(const EValue& v, std::optional<DType> like,
+                                             Span op_span, const std::string& what) {
   switch (v.kind) {
-    case EValue::Kind::kTensor: return local(v.value);
+    case EValue::Kind::kTensor:
+      return local(v.value);
     case EValue::Kind::kNumber: {
       const DType dtype = like.value_or(DType::kF32);
       if (dtype == DType::kBool) {
@@ -122,7 +132,8 @@ std::optional<ValueId> Elaborator::as_tensor(const EValue& v, std::optional<DTyp
     }
     case EValue::Kind::kBool: {
       if (like && *like != DType::kBool) {
-        error(DiagId::E0205, op_span, fmt::format("{} cannot combine `bool` and `{}`", what, ir::dtype_name(*like)))
+        error(DiagId::E0205, op_span,
+              fmt::format("{} cannot combine `bool` and `{}`", what, ir::dtype_name(*like)))
             .help("cast the bool: `f32(..)` or `i32(..)`");
         return std::nullopt;
       }
@@ -134,19 +145,21 @@ std::optional<ValueId> Elaborator::as_tensor(const EValue& v, std::optional<DTyp
           .help("bind them first: `a, b = ..`");
       return std::nullopt;
     case EValue::Kind::kInstance:
-      error(DiagId::E0112, v.span.valid() ? v.span : op_span, fmt::format("{} takes a value, not a layer", what),
-            "an instance")
-          .help(fmt::format("call it: `{}(..)`", v.span.valid() ? module.sources->text(v.span) : "name"));
+      error(DiagId::E0112, v.span.valid() ? v.span : op_span,
+            fmt::format("{} takes a value, not a layer", what), "an instance")
+          .help(fmt::format("call it: `{}(..)`",
+                            v.span.valid() ? module.sources->text(v.span) : "name"));
       return std::nullopt;
-    case EValue::Kind::kError: return std::nullopt;
+    case EValue::Kind::kError:
+      return std::nullopt;
   }
   return std::nullopt;
 }
 
 // -------------------------------------------------------------------------------------- nodes
 
-std::optional<std::vector<ValueId>> Elaborator::make_all(Op op, std::vector<ValueId> operands, Attrs attrs,
-                                                         const Site& site) {
+std::optional<std::vector<ValueId>> Elaborator::make_all(Op op, std::vector<ValueId> operands,
+                                                         Attrs attrs, const Site& site) {
   for (ValueId& v : operands) v = local(v);
   builder.span = site.span;
   ir::Builder b(graph, region->region);
@@ -169,7 +182,8 @@ std::optional<std::vector<ValueId>> Elaborator::make_all(Op op, std::vector<Valu
   return made.results;
 }
 
-std::optional<ValueId> Elaborator::make(Op op, std::vector<ValueId> operands, Attrs attrs, const Site& site) {
+std::optional<ValueId> Elaborator::make(Op op, std::vector<ValueId> operands, Attrs attrs,
+                                        const Site& site) {
   auto made = make_all(op, std::move(operands), std::move(attrs), site);
   if (!made) return std::nullopt;
   return (*made)[0];
@@ -211,7 +225,8 @@ ValueId Elaborator::union_op(Op op, ValueId a, ValueId b) {
   return node(op, {broadcast(a, all), broadcast(b, all)});
 }
 
-std::optional<ValueId> Elaborator::pointwise(Op op, ValueId a, ValueId b, const Site& site, const DimList* target) {
+std::optional<ValueId> Elaborator::pointwise(Op op, ValueId a, ValueId b, const Site& site,
+                                             const DimList* target) {
   a = local(a);
   b = local(b);
   if (target != nullptr) {
@@ -220,8 +235,9 @@ std::optional<ValueId> Elaborator::pointwise(Op op, ValueId a, ValueId b, const 
     for (ir::DimId d : *target) {
       if (contains(da, d) || contains(db, d)) all.push_back(d);
     }
-    const bool all_in_target = std::all_of(da.begin(), da.end(), [&](ir::DimId d) { return contains(*target, d); }) &&
-                               std::all_of(db.begin(), db.end(), [&](ir::DimId d) { return contains(*target, d); });
+    const bool all_in_target =
+        std::all_of(da.begin(), da.end(), [&](ir::DimId d) { return contains(*target, d); }) &&
+        std::all_of(db.begin(), db.end(), [&](ir::DimId d) { return contains(*target, d); });
     if (all_in_target && all.size() > da.size() && all.size() > db.size()) {
       a = broadcast(a, all);
       b = broadcast(b, all);
@@ -242,7 +258,8 @@ ValueId Elaborator::iota(const DimList& dims) {
     Attrs attrs;
     attrs.dim = dims[i];
     ValueId part = node(Op::kIota, {}, std::move(attrs));
-    if (i + 1 < dims.size()) part = node(Op::kMul, {part, constant(ir::Scalar::size(stride), DType::kI32)});
+    if (i + 1 < dims.size())
+      part = node(Op::kMul, {part, constant(ir::Scalar::size(stride), DType::kI32)});
     sum = sum.valid() ? union_op(Op::kAdd, part, sum) : part;
     stride = stride * graph.dim(dims[i]).size;
   }
@@ -307,7 +324,9 @@ bool has_parameter(const ir::Size& size) {
   return false;
 }
 
-bool has_division(const ir::Size& size) { return size.str().find('/') != std::string::npos; }
+bool has_division(const ir::Size& size) {
+  return size.str().find('/') != std::string::npos;
+}
 
 }  // namespace
 
@@ -315,7 +334,9 @@ bool has_division(const ir::Size& size) { return size.str().find('/') != std::st
 bool Elaborator::unsure(const ir::Size& size) const {
   for (const std::string& s : size.symbols()) {
     auto at = module.dims.find(s);
-    if (at != module.dims.end() && (at->second.broken || at->second.state == DimDecl::State::kFailed)) return true;
+    if (at != module.dims.end() &&
+        (at->second.broken || at->second.state == DimDecl::State::kFailed))
+      return true;
   }
   return false;
 }
@@ -378,23 +399,27 @@ void Elaborator::condition_failed(const DefCondition& c) {
   const std::string whose = from_call ? fmt::format("`{}` needs ", c.origin) : "";
   if (c.kind == Kind::kWhole) {
     const ir::Size::Evaluated e = c.left.evaluate(*known);
-    Diagnostic& d = error(from_call ? DiagId::E0218 : DiagId::E0211, c.span,
-                          fmt::format("{}`{}`{} whole: {}", whose, reader_text(c.left), from_call ? "" : " is not",
-                                      e.detail.empty() ? "a negative size" : e.detail),
-                          c.what);
-    if (from_call) d.message = fmt::format("{}`{}` to be whole: {}", whose, reader_text(c.left), e.detail);
+    Diagnostic& d = error(
+        from_call ? DiagId::E0218 : DiagId::E0211, c.span,
+        fmt::format("{}`{}`{} whole: {}", whose, reader_text(c.left), from_call ? "" : " is not",
+                    e.detail.empty() ? "a negative size" : e.detail),
+        c.what);
+    if (from_call)
+      d.message = fmt::format("{}`{}` to be whole: {}", whose, reader_text(c.left), e.detail);
     note_origins(module, c.left, d);
     if (!c.help.empty()) d.help(c.help);
     return;
   }
   const bool equal = c.kind == Kind::kEqual;
-  Diagnostic& d = error(from_call ? DiagId::E0218 : DiagId::E0206, c.span,
-                        from_call ? fmt::format("sizes do not fit `{}`: {}", c.origin, c.what)
-                                  : fmt::format("{}: {}", equal ? "sizes must agree" : "a size is too large", c.what),
-                        fmt::format("{} {} {}", side(c.left), equal ? "is not" : "is more than", side(c.right)));
+  Diagnostic& d = error(
+      from_call ? DiagId::E0218 : DiagId::E0206, c.span,
+      from_call ? fmt::format("sizes do not fit `{}`: {}", c.origin, c.what)
+                : fmt::format("{}: {}", equal ? "sizes must agree" : "a size is too large", c.what),
+      fmt::format("{} {} {}", side(c.left), equal ? "is not" : "is more than", side(c.right)));
   note_origins(module, c.left + c.right, d);
   if (!c.help.empty()) d.help(c.help);
-  if (!c.dim.empty()) d.help(fmt::format("declare it so: `dim {} = {}`", c.dim, reader_text(c.right)));
+  if (!c.dim.empty())
+    d.help(fmt::format("declare it so: `dim {} = {}`", c.dim, reader_text(c.right)));
 }
 
 }  // namespace cad::frontend

@@ -35,11 +35,12 @@ bool Elaborator::same_input(const PendingInput& p, const std::vector<RegionFrame
   const ir::Type& made = type(inputs_.at(p.input.path));
   bool same = made.dtype == p.type.dtype && made.rank() == p.type.rank() + loops.size();
   for (size_t i = 0; same && i < p.type.rank(); ++i) {
-    same = decide_equal(size({made.dims[loops.size() + i]}), size({p.type.dims[i]}), *known) != Decision::kNo;
+    same = decide_equal(size({made.dims[loops.size() + i]}), size({p.type.dims[i]}), *known) !=
+           Decision::kNo;
   }
   if (same) return true;
-  error(DiagId::E0120, p.input.span, fmt::format("two parameters of path `{}` have different types", p.input.path),
-        show(p.type))
+  error(DiagId::E0120, p.input.span,
+        fmt::format("two parameters of path `{}` have different types", p.input.path), show(p.type))
       .note(fmt::format("the other one is {}", show(made)));
   return false;
 }
@@ -60,7 +61,8 @@ ValueId Elaborator::read_parameter(const Binding& b) {
 ValueId Elaborator::parameter_in(RegionFrame* frame, const std::string& path, ValueId input,
                                  const std::vector<RegionFrame*>& loops) {
   if (frame->parent == nullptr) return input;
-  if (auto at = frame->scanned_parameters.find(path); at != frame->scanned_parameters.end()) return at->second;
+  if (auto at = frame->scanned_parameters.find(path); at != frame->scanned_parameters.end())
+    return at->second;
   const ValueId outer = parameter_in(frame->parent, path, input, loops);
   const bool scanned = std::find(loops.begin(), loops.end(), frame) != loops.end();
   ir::Type t = graph.type(outer);
@@ -90,7 +92,8 @@ RegionFrame::State& Elaborator::state_in(RegionFrame* frame, const std::string& 
 
 std::vector<ValueId> Elaborator::loop_numbers() {
   std::vector<ValueId> numbers;
-  for (RegionFrame* f = region; f->parent != nullptr; f = f->parent) numbers.insert(numbers.begin(), f->number);
+  for (RegionFrame* f = region; f->parent != nullptr; f = f->parent)
+    numbers.insert(numbers.begin(), f->number);
   for (ValueId& n : numbers) n = local(n);
   return numbers;
 }
@@ -111,7 +114,8 @@ void Elaborator::repeat_statement(StmtId id, const Stmt& s) {
   auto fail = [&] {
     for (const std::string& n : rebound) {
       auto at = body->values.find(n);
-      if (at != body->values.end() && (at->second.kind == BindKind::kArgument || at->second.kind == BindKind::kValue)) {
+      if (at != body->values.end() &&
+          (at->second.kind == BindKind::kArgument || at->second.kind == BindKind::kValue)) {
         at->second.value = EValue{};
       } else if (at == body->values.end()) {
         body->broken_names.insert(n);
@@ -129,7 +133,8 @@ void Elaborator::repeat_statement(StmtId id, const Stmt& s) {
 
   std::string component = s.label.empty() ? "repeat" : s.label.text;
   if (body->names != nullptr) {
-    if (auto at = body->names->repeats.find(id.index); at != body->names->repeats.end()) component = at->second;
+    if (auto at = body->names->repeats.find(id.index); at != body->names->repeats.end())
+      component = at->second;
   }
   regions_.emplace_back();
   RegionFrame& frame = regions_.back();
@@ -159,7 +164,8 @@ void Elaborator::repeat_statement(StmtId id, const Stmt& s) {
   close_loop(frame, s, carries, std::move(results));
 }
 
-std::vector<Elaborator::Carry> Elaborator::open_loop(RegionFrame& frame, const std::vector<std::string>& rebound) {
+std::vector<Elaborator::Carry> Elaborator::open_loop(RegionFrame& frame,
+                                                     const std::vector<std::string>& rebound) {
   frame.region = graph.add_region(ir::NodeId{});
   std::vector<Carry> carries;
   for (const std::string& name : rebound) {
@@ -167,7 +173,8 @@ std::vector<Elaborator::Carry> Elaborator::open_loop(RegionFrame& frame, const s
     if (at == body->values.end() || at->second.value.error()) continue;
     Binding& b = at->second;
     if (b.kind != BindKind::kArgument && b.kind != BindKind::kValue) continue;
-    if (std::any_of(carries.begin(), carries.end(), [&](const Carry& c) { return c.name == name; })) continue;
+    if (std::any_of(carries.begin(), carries.end(), [&](const Carry& c) { return c.name == name; }))
+      continue;
     if (b.value.kind == EValue::Kind::kMany || b.value.kind == EValue::Kind::kInstance) continue;
     Carry c;
     c.name = name;
@@ -180,7 +187,8 @@ std::vector<Elaborator::Carry> Elaborator::open_loop(RegionFrame& frame, const s
   return carries;
 }
 
-void Elaborator::enter_loop(RegionFrame& frame, const Stmt& s, const std::string& component, const std::vector<Carry>& carries) {
+void Elaborator::enter_loop(RegionFrame& frame, const Stmt& s, const std::string& component,
+                            const std::vector<Carry>& carries) {
   ir::Type number;
   number.dtype = ir::DType::kI32;
   frame.number = graph.add_value(frame.region, number, s.label.empty() ? component : s.label.text);
@@ -206,7 +214,8 @@ void Elaborator::enter_loop(RegionFrame& frame, const Stmt& s, const std::string
 }
 
 // What the body hands on: carried names with the type they came with. Invalid ids: errors.
-std::vector<ValueId> Elaborator::loop_results(RegionFrame& frame, const Stmt& s, const std::vector<Carry>& carries) {
+std::vector<ValueId> Elaborator::loop_results(RegionFrame& frame, const Stmt& s,
+                                              const std::vector<Carry>& carries) {
   std::vector<ValueId> results;
   for (const Carry& c : carries) {
     const Binding& b = body->values.at(c.name);
@@ -219,9 +228,12 @@ std::vector<ValueId> Elaborator::loop_results(RegionFrame& frame, const Stmt& s,
     if (!x) continue;
     const bool floats = ir::is_float(type(*x).dtype) && ir::is_float(wanted.dtype);
     const bool same = type(*x).rank() == wanted.rank() &&
-                      std::all_of(wanted.dims.begin(), wanted.dims.end(), [&](ir::DimId d) { return type(*x).has(d); });
+                      std::all_of(wanted.dims.begin(), wanted.dims.end(),
+                                  [&](ir::DimId d) { return type(*x).has(d); });
     if (!same || (!floats && type(*x).dtype != wanted.dtype)) {
-      Diagnostic& d = error(DiagId::E0210, b.span, fmt::format("`{}` changes its type in `repeat`: {} becomes {}", c.name, show(wanted), show(*x)),
+      Diagnostic& d = error(DiagId::E0210, b.span,
+                            fmt::format("`{}` changes its type in `repeat`: {} becomes {}", c.name,
+                                        show(wanted), show(*x)),
                             fmt::format("leaves the body as {}", describe(b.value)));
       d.label(c.span, fmt::format("enters as {}", describe(c.entry_value)));
       d.label(s.keyword, "carried from one iteration to the next");
@@ -243,7 +255,8 @@ std::vector<ValueId> Elaborator::loop_results(RegionFrame& frame, const Stmt& s,
   return results;
 }
 
-void Elaborator::close_loop(RegionFrame& frame, const Stmt& s, const std::vector<Carry>& carries, std::vector<ValueId> results) {
+void Elaborator::close_loop(RegionFrame& frame, const Stmt& s, const std::vector<Carry>& carries,
+                            std::vector<ValueId> results) {
   ir::Loop loop;
   loop.body = frame.region;
   loop.dim = frame.loop_dim;
@@ -296,7 +309,8 @@ void Elaborator::close_loop(RegionFrame& frame, const Stmt& s, const std::vector
   b.span = s.keyword;
   b.scope = body->site;
   const ir::Builder::Made made = b.try_repeat(loop, operands);
-  CAD_CHECK(made.ok(), "elaborator: repeat: {}", made.shape.errors.empty() ? "" : made.shape.errors[0].detail);
+  CAD_CHECK(made.ok(), "elaborator: repeat: {}",
+            made.shape.errors.empty() ? "" : made.shape.errors[0].detail);
   size_t next = 0;
   for (const Carry& c : carries) {
     Binding& bound = body->values.at(c.name);
@@ -310,7 +324,8 @@ void Elaborator::close_loop(RegionFrame& frame, const Stmt& s, const std::vector
   }
   for (const std::string& path : carried_paths) set_state(path, made.results[next++]);
   for (const std::string& path : collected_paths) set_state(path, made.results[next++]);
-  for (const RegionFrame::Collect& c : frame.collects) bind_collected(c, frame, made.results[next++]);
+  for (const RegionFrame::Collect& c : frame.collects)
+    bind_collected(c, frame, made.results[next++]);
   (void)failed;
 }
 
@@ -322,7 +337,8 @@ void Elaborator::set_state(const std::string& path, ValueId v) {
 
 // -------------------------------------------------------------------------------------- collect
 
-void Elaborator::bind_collected(const RegionFrame::Collect& c, const RegionFrame& frame, ValueId v) {
+void Elaborator::bind_collected(const RegionFrame::Collect& c, const RegionFrame& frame,
+                                ValueId v) {
   statement_reported_ = false;
   builder.span = c.span;
   const ValueId renamed = regroup(v, {frame.loop_dim}, c.dims);
@@ -337,14 +353,18 @@ bool Elaborator::collect_statement(const Stmt& s) {
   if (call.kind != ExprKind::kCall) return false;
   const Expr& left = ast.expr(call.left);
   const Expr& name = left.kind == ExprKind::kDims ? ast.expr(left.left) : left;
-  if (name.kind != ExprKind::kName || name.text != "collect" || module.find(*body->unit, "collect") != nullptr) return false;
+  if (name.kind != ExprKind::kName || name.text != "collect" ||
+      module.find(*body->unit, "collect") != nullptr)
+    return false;
   if (body->in_repeat == 0) {
     error(DiagId::E0219, call.span, "`collect` stands in the body of a `repeat`", "not in a loop");
     return true;
   }
-  if (left.kind != ExprKind::kDims || left.dims.size() != 1 || left.dims[0].kind != DimItemKind::kPlain ||
-      call.args.size() != 1 || s.names.size() != 1 || s.type.valid()) {
-    error(DiagId::E0219, call.span, "`collect` is written `hs = collect[T](h)`", "one dim, one value, one name");
+  if (left.kind != ExprKind::kDims || left.dims.size() != 1 ||
+      left.dims[0].kind != DimItemKind::kPlain || call.args.size() != 1 || s.names.size() != 1 ||
+      s.type.valid()) {
+    error(DiagId::E0219, call.span, "`collect` is written `hs = collect[T](h)`",
+          "one dim, one value, one name");
     return true;
   }
   auto dims = dims_of_side(left.dims[0].left, "`collect`");
@@ -355,7 +375,8 @@ bool Elaborator::collect_statement(const Stmt& s) {
   if (!x) return true;
   for (ir::DimId d : *dims) {
     if (!type(*x).has(d)) continue;
-    error(DiagId::E0204, left.op_span, fmt::format("the result of `collect` would hold {} twice", dim_text(d)), describe(v));
+    error(DiagId::E0204, left.op_span,
+          fmt::format("the result of `collect` would hold {} twice", dim_text(d)), describe(v));
     return true;
   }
   Need n;

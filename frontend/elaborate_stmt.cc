@@ -1,6 +1,6 @@
-// frontend/elaborate_stmt.cc -- statements of a body: dims, parameters and states, instances,
-// bindings, return. Repeats are elaborate_repeat.cc. A statement that fails binds its names to
-// error values, which silence whatever uses them.
+// frontend/elaborate_stmt.cc -- statements of a body: dims, bindings, return, annotations.
+// Parameters and instances are elaborate_param.cc, repeats elaborate_repeat.cc. A statement that
+// fails binds its names to error values, which silence whatever uses them.
 #include <algorithm>
 
 #include "base/suggest.h"
@@ -16,7 +16,8 @@ void Elaborator::statements(const std::vector<StmtId>& list) {
     if (body->returned && !body->declare_only) {
       const Stmt& s = body->ast->stmt(id);
       statement_reported_ = false;
-      error(DiagId::E0116, s.span, "a statement after `return` is never reached", "after the return");
+      error(DiagId::E0116, s.span, "a statement after `return` is never reached",
+            "after the return");
       return;
     }
     statement(id);
@@ -33,17 +34,32 @@ void Elaborator::statement(StmtId id) {
     if (s.kind == StmtKind::kReturn) body->broken_return = true;
     return;
   }
-  if (body->declare_only && (s.kind == StmtKind::kRepeat || s.kind == StmtKind::kReturn || s.kind == StmtKind::kBind)) return;
+  if (body->declare_only &&
+      (s.kind == StmtKind::kRepeat || s.kind == StmtKind::kReturn || s.kind == StmtKind::kBind))
+    return;
   builder.span = s.span;
   switch (s.kind) {
-    case StmtKind::kDim: dim_statement(s); return;
+    case StmtKind::kDim:
+      dim_statement(s);
+      return;
     case StmtKind::kParam:
-    case StmtKind::kState: param_statement(s); return;
-    case StmtKind::kUse: use_statement(s); return;
-    case StmtKind::kRepeat: repeat_statement(id, s); return;
-    case StmtKind::kReturn: return_statement(s); return;
-    case StmtKind::kBind: bind_statement(s); return;
-    case StmtKind::kError: return;
+    case StmtKind::kState:
+      param_statement(s);
+      return;
+    case StmtKind::kUse:
+      use_statement(s);
+      return;
+    case StmtKind::kRepeat:
+      repeat_statement(id, s);
+      return;
+    case StmtKind::kReturn:
+      return_statement(s);
+      return;
+    case StmtKind::kBind:
+      bind_statement(s);
+      return;
+    case StmtKind::kError:
+      return;
   }
 }
 
@@ -61,28 +77,37 @@ void Elaborator::bind_error(const Name& name) {
 bool Elaborator::check_binding_name(const Name& name, bool declares) {
   const std::string& text = name.text;
   if (text == "inf" || text == "true" || text == "false" || text == "training") {
-    error(DiagId::E0111, name.span, fmt::format("`{}` is a constant of the language", text), "cannot be bound");
+    error(DiagId::E0111, name.span, fmt::format("`{}` is a constant of the language", text),
+          "cannot be bound");
     return false;
   }
   if (find_dims(text)) {
-    Diagnostic& d = error(DiagId::E0104, name.span, fmt::format("value `{}` is named like a dim", text),
-                          "dims and values share one namespace");
-    if (auto at = body->unit->dims.find(text); at != body->unit->dims.end()) d.label(at->second, "the dim");
+    Diagnostic& d =
+        error(DiagId::E0104, name.span, fmt::format("value `{}` is named like a dim", text),
+              "dims and values share one namespace");
+    if (auto at = body->unit->dims.find(text); at != body->unit->dims.end())
+      d.label(at->second, "the dim");
     d.help("by convention values are lower case");
     return false;
   }
   auto at = body->values.find(text);
   if (at == body->values.end()) return true;
   const BindKind kind = at->second.kind;
-  const char* what = kind == BindKind::kParam ? "parameter" : kind == BindKind::kState ? "state" : "instance";
-  if (kind == BindKind::kParam || kind == BindKind::kUse || (declares && kind == BindKind::kState)) {
-    Diagnostic& d = error(DiagId::E0111, name.span, fmt::format("{} `{}` cannot be bound again", what, text), "bound again");
+  const char* what = kind == BindKind::kParam   ? "parameter"
+                     : kind == BindKind::kState ? "state"
+                                                : "instance";
+  if (kind == BindKind::kParam || kind == BindKind::kUse ||
+      (declares && kind == BindKind::kState)) {
+    Diagnostic& d = error(DiagId::E0111, name.span,
+                          fmt::format("{} `{}` cannot be bound again", what, text), "bound again");
     d.label(at->second.span, fmt::format("the {}", what));
     if (!declares) d.help("give the value a name of its own");
     return false;
   }
-  if (declares && (kind == BindKind::kArgument || kind == BindKind::kValue) && !at->second.value.error()) {
-    Diagnostic& d = error(DiagId::E0103, name.span, fmt::format("`{}` is there already", text), "defined again");
+  if (declares && (kind == BindKind::kArgument || kind == BindKind::kValue) &&
+      !at->second.value.error()) {
+    Diagnostic& d = error(DiagId::E0103, name.span, fmt::format("`{}` is there already", text),
+                          "defined again");
     d.label(at->second.span, "first here");
     return false;
   }
@@ -94,20 +119,25 @@ void Elaborator::dim_statement(const Stmt& s) {
     const std::string& name = b.name.text;
     statement_reported_ = false;
     if (name.empty()) continue;
-    if (auto at = body->local_dim_spans.find(name); at != body->local_dim_spans.end() && !body->declare_only) {
-      error(DiagId::E0103, b.name.span, fmt::format("dim `{}` is defined twice", name), "again").label(at->second, "first here");
+    if (auto at = body->local_dim_spans.find(name);
+        at != body->local_dim_spans.end() && !body->declare_only) {
+      error(DiagId::E0103, b.name.span, fmt::format("dim `{}` is defined twice", name), "again")
+          .label(at->second, "first here");
       continue;
     }
-    const bool formal = body->definition != nullptr && body->definition->signature.find_formal(name) >= 0;
+    const bool formal =
+        body->definition != nullptr && body->definition->signature.find_formal(name) >= 0;
     if (formal || body->values.count(name) != 0) {
       error(formal ? DiagId::E0103 : DiagId::E0104, b.name.span,
-            formal ? fmt::format("`{}` is a dim parameter already", name) : fmt::format("dim `{}` is named like a value", name),
+            formal ? fmt::format("`{}` is a dim parameter already", name)
+                   : fmt::format("dim `{}` is named like a value", name),
             "again");
       continue;
     }
     body->local_dim_spans[name] = b.name.span;
     if (!b.value.valid()) {
-      error(DiagId::E0220, b.name.span, fmt::format("dim `{}` of a body needs a size", name), "no size")
+      error(DiagId::E0220, b.name.span, fmt::format("dim `{}` of a body needs a size", name),
+            "no size")
           .help(fmt::format("`dim {} = ..`, or make it a dim of the file", name));
       body->broken_names.insert(name);
       continue;
@@ -120,7 +150,6 @@ void Elaborator::dim_statement(const Stmt& s) {
       body->broken_names.insert(name);
       continue;
     }
-    if (auto c = with_known(*size, *known).constant()) *size = mode == Mode::kLower && size->is_constant() ? *size : *size;
     body->local_dims[name] = {local_dim(name, *size)};
   }
 }
@@ -130,236 +159,23 @@ std::optional<TypePattern> Elaborator::body_type(TypeId type) {
     return body->local_dims.count(name) != 0;
   };
   Diagnostics own;
-  TypePattern t = resolve_type(module, *body->unit, body->definition != nullptr ? &body->definition->signature : nullptr,
+  TypePattern t = resolve_type(module, *body->unit,
+                               body->definition != nullptr ? &body->definition->signature : nullptr,
                                is_local, type, false, own);
   if (t.kind != TypePattern::Kind::kError) return t;
   statement_failed_ = true;
   bool silent = own.all().empty();
-  for (const TypePattern::Term& term : t.terms) silent = silent || body->broken_names.count(term.name) != 0;
+  for (const TypePattern::Term& term : t.terms)
+    silent = silent || body->broken_names.count(term.name) != 0;
   for (const DimTerm& term : body->ast->type(type).terms) {
-    if (term.dim.valid() && body->broken_names.count(body->ast->expr(term.dim).text) != 0) silent = true;
+    if (term.dim.valid() && body->broken_names.count(body->ast->expr(term.dim).text) != 0)
+      silent = true;
   }
   if (!silent && !statement_reported_) {
     statement_reported_ = true;
     diagnostics->add(own.all()[0]);
   }
   return std::nullopt;
-}
-
-void Elaborator::param_statement(const Stmt& s) {
-  const bool state = s.kind == StmtKind::kState;
-  const char* what = state ? "state" : "param";
-  auto fail = [&] {
-    for (const Name& n : s.names) {
-      if (body->values.count(n.text) == 0) bind_error(n);
-    }
-  };
-  if (body->definition != nullptr && body->definition->kind == DefKind::kFn) {
-    error(DiagId::E0114, s.keyword, fmt::format("a `fn` has no `{}`", what), "only layers and models own parameters")
-        .label(body->definition->def().keyword, "make this a `layer`");
-    return fail();
-  }
-  auto pattern = body_type(s.type);
-  if (!pattern) return fail();
-  if (!state && !ir::is_float(pattern->dtype)) {
-    error(DiagId::E0205, pattern->span, fmt::format("a parameter is trained, so it is a float, not `{}`", ir::dtype_name(pattern->dtype)));
-    return fail();
-  }
-  const DimList dims = *pattern_dims(*pattern, body->formals, body->pack, nullptr);
-  if (!s.value.valid()) {
-    error(DiagId::E0118, s.span, fmt::format("a {} needs an initialiser", what), "no `= ..`")
-        .help(state ? "`= zeros`" : "`= normal(0.02)`, `= zeros`, ..");
-    return fail();
-  }
-  auto init = initialiser(s.value, dims);
-  if (!init) return fail();
-  check_annotations(s, &dims);
-  for (const Name& n : s.names) {
-    if (!check_binding_name(n, true)) continue;
-    Binding b;
-    b.kind = state ? BindKind::kState : BindKind::kParam;
-    b.span = n.span;
-    ir::Type t;
-    t.dtype = pattern->dtype;
-    t.dims = dims;
-    if (mode == Mode::kCheck) {
-      b.value = tensor_of(opaque(t, n.text), n.span);
-      record(n, b.value, what);
-    } else {
-      declare_input(s, n, t, *init, b);
-    }
-    body->values[n.text] = std::move(b);
-  }
-}
-
-// Makes the input's description; the input itself is made when somebody reads it.
-void Elaborator::declare_input(const Stmt& s, const Name& name, const ir::Type& t, const ir::Init& init, Binding& b) {
-  b.path = body->path.child(name.text).text;
-  b.loops = body->path.loops;
-  b.value = EValue{};
-  b.value.kind = EValue::Kind::kTensor;
-  PendingInput p;
-  p.input.kind = s.kind == StmtKind::kState ? ir::InputKind::kState : ir::InputKind::kParam;
-  p.input.path = b.path;
-  p.input.loop_dims = static_cast<int>(b.loops.size());
-  p.input.init = init;
-  p.input.span = name.span;
-  for (const Annotation& a : s.annotations) {
-    if (a.name.text == "frozen") p.input.frozen = true;
-    if (a.name.text == "decay") p.input.decay = ir::Input::Decay::kAlways;
-    if (a.name.text == "no_decay") p.input.decay = ir::Input::Decay::kNever;
-  }
-  p.type = t;
-  pending_inputs_[b.path] = std::move(p);
-  if (s.kind == StmtKind::kState) state_loops_[b.path] = b.loops;
-}
-
-std::optional<ir::Init> Elaborator::initialiser(ExprId id, const DimList& dims) {
-  const Ast& ast = *body->ast;
-  const Expr& e = ast.expr(strip_parens(ast, id));
-  ir::Init init;
-  const Expr* callee = &e;
-  if (e.kind == ExprKind::kCall || e.kind == ExprKind::kDims) callee = &ast.expr(e.left);
-  const std::string& name = callee->text;
-  auto named = [&](const DimSide& side) -> std::optional<DimList> {
-    auto list = dims_of_side(side, fmt::format("`{}`", name));
-    if (!list) return std::nullopt;
-    for (ir::DimId d : *list) {
-      if (contains(dims, d)) continue;
-      error(DiagId::E0118, side.span, fmt::format("{} is not a dim of this parameter", dim_text(d)), "names its fan-in and fan-out");
-      return std::nullopt;
-    }
-    return list;
-  };
-  if (e.kind == ExprKind::kName && (name == "zeros" || name == "ones")) {
-    if (name == "ones") {
-      init.kind = ir::Init::Kind::kConstant;
-      init.scale = ir::Scalar(1.0);
-    }
-    return init;
-  }
-  if (e.kind == ExprKind::kCall && callee->kind == ExprKind::kName && e.args.size() == 1 &&
-      (name == "constant" || name == "normal" || name == "uniform")) {
-    const EValue v = eval(e.args[0].value);
-    if (v.error()) return std::nullopt;
-    if (!v.is_number()) {
-      error(DiagId::E0208, v.span, fmt::format("`{}` takes a constant", name), describe(v));
-      return std::nullopt;
-    }
-    init.kind = name == "constant" ? ir::Init::Kind::kConstant
-                                   : name == "normal" ? ir::Init::Kind::kNormal : ir::Init::Kind::kUniform;
-    init.scale = *v.number;
-    return init;
-  }
-  if (e.kind == ExprKind::kDims && name == "kaiming") {
-    DimList in;
-    for (const DimItem& item : e.dims) {
-      auto part = named(item.left);
-      if (!part) return std::nullopt;
-      in.insert(in.end(), part->begin(), part->end());
-    }
-    init.kind = ir::Init::Kind::kNormal;
-    init.scale = ir::Scalar::call("sqrt", {ir::Scalar::call("div", {ir::Scalar(2.0), ir::Scalar::size(size(in))})});
-    return init;
-  }
-  if (e.kind == ExprKind::kDims && name == "xavier" && e.dims.size() == 1 && e.dims[0].kind == DimItemKind::kArrow) {
-    auto in = named(e.dims[0].left), out = named(e.dims[0].right);
-    if (!in || !out) return std::nullopt;
-    init.kind = ir::Init::Kind::kUniform;
-    init.scale = ir::Scalar::call(
-        "sqrt", {ir::Scalar::call("div", {ir::Scalar(6.0), ir::Scalar::size(size(*in) + size(*out))})});
-    return init;
-  }
-  if (e.kind == ExprKind::kError) {
-    statement_failed_ = true;
-    return std::nullopt;
-  }
-  Diagnostic& d = error(DiagId::E0118, e.span, "not an initialiser", "unknown");
-  const std::vector<std::string> all = {"zeros", "ones", "constant", "normal", "uniform", "kaiming", "xavier"};
-  if (auto near = suggest(name, all); near && *near != name) d.help(fmt::format("did you mean `{}`?", *near));
-  d.note("initialisers are `zeros`, `ones`, `constant(x)`, `normal(s)`, `uniform(a)`, `kaiming[D]` and `xavier[D -> F]`");
-  return std::nullopt;
-}
-
-void Elaborator::use_statement(const Stmt& s) {
-  const Name& name = s.names.empty() ? Name{} : s.names[0];
-  if (!check_binding_name(name, true)) return bind_error(name);
-  auto instance = make_instance(s, name);
-  if (!instance) return bind_error(name);
-  check_annotations(s, nullptr);
-  Binding b;
-  b.kind = BindKind::kUse;
-  b.span = name.span;
-  b.value.kind = EValue::Kind::kInstance;
-  b.value.instance = *instance;
-  b.value.span = s.span;
-  body->values[name.text] = std::move(b);
-}
-
-std::optional<Instance*> Elaborator::make_instance(const Stmt& s, const Name& name) {
-  const Ast& ast = *body->ast;
-  const Expr* e = &ast.expr(s.value);
-  const Expr* call_expr = e->kind == ExprKind::kCall ? e : nullptr;
-  ExprId callee = call_expr != nullptr ? call_expr->left : s.value;
-  const Expr* dims = ast.expr(callee).kind == ExprKind::kDims ? &ast.expr(callee) : nullptr;
-  if (dims != nullptr) callee = dims->left;
-  const Expr& target = ast.expr(callee);
-  if (target.kind == ExprKind::kError) {
-    statement_failed_ = true;
-    return std::nullopt;
-  }
-  Call call;
-  call.callee = callee;
-  call.span = e->span;
-  const Definition* d = nullptr;
-  if (target.kind == ExprKind::kName || target.kind == ExprKind::kMember) d = find_callee(callee, call.name, call.name_span);
-  if (d == nullptr) {
-    if (target.kind == ExprKind::kName || target.kind == ExprKind::kMember) {
-      unknown_callee(callee, call);
-    } else {
-      error(DiagId::E0112, e->span, "`use` takes a layer or a model", "neither");
-    }
-    return std::nullopt;
-  }
-  if (d->kind == DefKind::kFn || (body->definition != nullptr && body->definition->kind == DefKind::kFn)) {
-    const bool callee_fn = d->kind == DefKind::kFn;
-    error(DiagId::E0114, target.span, callee_fn ? fmt::format("`{}` is a `fn`: it has nothing to share", d->name)
-                                                : fmt::format("a `fn` cannot hold an instance of `{}`", d->name),
-          callee_fn ? "`use` takes a layer or a model" : "it has parameters of its own");
-    return std::nullopt;
-  }
-  if (d->signature.broken) {
-    statement_failed_ = true;
-    return std::nullopt;
-  }
-  Instance instance;
-  instance.definition = d;
-  if (!bind_formals(*d, dims != nullptr ? &dims->dims : nullptr, dims != nullptr ? dims->op_span : target.span, target.span,
-                    instance.dims)) {
-    return std::nullopt;
-  }
-  if (call_expr != nullptr) {
-    for (const Arg& a : call_expr->args) {
-      EValue v = eval(a.value);
-      if (v.error()) return std::nullopt;
-      const int at = a.name.empty() ? -1 : d->signature.find_parameter(a.name.text);
-      if (at < 0 || d->signature.parameters[static_cast<size_t>(at)].type.kind != TypePattern::Kind::kConstant) {
-        Diagnostic& err = error(at < 0 ? DiagId::E0108 : DiagId::E0208, a.span,
-                                a.name.empty() ? "`use` takes constant arguments by name"
-                                : at < 0 ? fmt::format("`{}` has no argument `{}`", d->name, a.name.text)
-                                         : fmt::format("argument `{}` is not a constant", a.name.text),
-                                "in a `use`");
-        if (at >= 0) err.help("give it when the instance is called");
-        return std::nullopt;
-      }
-      if (!match_constant(d->signature.parameters[static_cast<size_t>(at)], v, a.span, d->name)) return std::nullopt;
-      instance.constants[a.name.text] = std::move(v);
-    }
-  }
-  instance.path = body->path.child(name.text);
-  instance.site = body->site.empty() ? name.text : body->site + "." + name.text;
-  instances_.push_back(std::move(instance));
-  return &instances_.back();
 }
 
 // ------------------------------------------------------------------------------------- bindings
@@ -378,12 +194,15 @@ std::string maker(const Ast& ast, ExprId id) {
     return "";
   };
   switch (e.kind) {
-    case ExprKind::kCall: return callee(e);
+    case ExprKind::kCall:
+      return callee(e);
     case ExprKind::kBinary:
       if (e.op == AstOp::kPipe) return callee(ast.expr(e.right));
       return e.op == AstOp::kContract ? "`@`" : fmt::format("`{}`", op_text(e.op));
-    case ExprKind::kDims: return "a rename or index";
-    default: return "";
+    case ExprKind::kDims:
+      return "a rename or index";
+    default:
+      return "";
   }
 }
 
@@ -395,7 +214,8 @@ void Elaborator::bind(const Name& name, EValue value, ExprId expr) {
     return;
   }
   auto at = body->values.find(name.text);
-  if (at != body->values.end() && at->second.kind == BindKind::kState) return assign_state(name, at->second, value);
+  if (at != body->values.end() && at->second.kind == BindKind::kState)
+    return assign_state(name, at->second, value);
   if (value.kind == EValue::Kind::kInstance) {
     error(DiagId::E0112, value.span, "an instance is not a value", "cannot be bound")
         .help(fmt::format("`use {} = ..` makes an instance", name.text));
@@ -421,11 +241,15 @@ void Elaborator::assign_state(const Name& name, Binding& b, const EValue& value)
   const ir::Type wanted = lower ? pending_inputs_.at(b.path).type : type(b.value.value);
   auto x = as_tensor(value, wanted.dtype, name.span, fmt::format("state `{}`", name.text));
   if (!x) return;
-  const bool same = type(*x).rank() == wanted.rank() &&
-                    std::all_of(wanted.dims.begin(), wanted.dims.end(), [&](ir::DimId d) { return type(*x).has(d); });
+  const bool same =
+      type(*x).rank() == wanted.rank() && std::all_of(wanted.dims.begin(), wanted.dims.end(),
+                                                      [&](ir::DimId d) { return type(*x).has(d); });
   const bool floats = ir::is_float(type(*x).dtype) && ir::is_float(wanted.dtype);
   if (!same || (!floats && type(*x).dtype != wanted.dtype)) {
-    Diagnostic& d = error(DiagId::E0207, value.span, fmt::format("state `{}` is {}, not {}", name.text, show(wanted), show(*x)), describe(value));
+    Diagnostic& d =
+        error(DiagId::E0207, value.span,
+              fmt::format("state `{}` is {}, not {}", name.text, show(wanted), show(*x)),
+              describe(value));
     d.label(b.span, "declared here");
     return;
   }
@@ -442,8 +266,9 @@ void Elaborator::assign_state(const Name& name, Binding& b, const EValue& value)
 }
 
 // A value against a declared type; a smaller one is broadcast where that is allowed.
-std::optional<EValue> Elaborator::coerce(EValue v, const TypePattern& t, const DimList& dims, Span span,
-                                         const std::string& what, bool broadcast_allowed) {
+std::optional<EValue> Elaborator::coerce(EValue v, const TypePattern& t, const DimList& dims,
+                                         Span span, const std::string& what,
+                                         bool broadcast_allowed) {
   auto x = as_tensor(v, t.dtype, span, what);
   if (!x) return std::nullopt;
   const ir::Type own = type(*x);
@@ -452,7 +277,9 @@ std::optional<EValue> Elaborator::coerce(EValue v, const TypePattern& t, const D
   wanted.dtype = t.dtype;
   wanted.dims = dims;
   if (!floats && own.dtype != t.dtype) {
-    Diagnostic& d = error(DiagId::E0205, span, fmt::format("{} is declared {}, this is {}", what, show(wanted), show(own)), describe(v));
+    Diagnostic& d = error(
+        DiagId::E0205, span,
+        fmt::format("{} is declared {}, this is {}", what, show(wanted), show(own)), describe(v));
     d.label(t.span, "declared here");
     d.help(fmt::format("cast it: `{}(..)`", ir::dtype_name(t.dtype)));
     return std::nullopt;
@@ -465,11 +292,15 @@ std::optional<EValue> Elaborator::coerce(EValue v, const TypePattern& t, const D
     if (!own.has(d)) missing.push_back(d);
   }
   if (!extra.empty() || (!missing.empty() && !broadcast_allowed)) {
-    Diagnostic& d = error(DiagId::E0207, span, fmt::format("{} is declared {}, this is {}", what, show(wanted), show(own)), describe(v));
+    Diagnostic& d = error(
+        DiagId::E0207, span,
+        fmt::format("{} is declared {}, this is {}", what, show(wanted), show(own)), describe(v));
     d.label(t.span, "declared here");
     if (!missing.empty()) d.note(fmt::format("it lacks {}", dims_text(missing)));
-    if (!extra.empty()) d.note(fmt::format("{} {} too many", dims_text(extra), extra.size() == 1 ? "is" : "are"));
-    if (extra.empty() && !broadcast_allowed) d.help(fmt::format("a typed binding broadcasts: `y: {} = ..`", show(wanted)));
+    if (!extra.empty())
+      d.note(fmt::format("{} {} too many", dims_text(extra), extra.size() == 1 ? "is" : "are"));
+    if (extra.empty() && !broadcast_allowed)
+      d.help(fmt::format("a typed binding broadcasts: `y: {} = ..`", show(wanted)));
     return std::nullopt;
   }
   ValueId r = *x;
@@ -491,8 +322,8 @@ void Elaborator::bind_statement(const Stmt& s) {
   auto fail = [&] {
     for (const Name& n : s.names) {
       auto at = body->values.find(n.text);
-      const bool keep = at != body->values.end() && at->second.kind != BindKind::kArgument && at->second.kind != BindKind::kValue &&
-                        at->second.kind != BindKind::kLoop;
+      const bool keep = at != body->values.end() && at->second.kind != BindKind::kArgument &&
+                        at->second.kind != BindKind::kValue && at->second.kind != BindKind::kLoop;
       if (!keep) bind_error(n);
     }
   };
@@ -518,16 +349,19 @@ void Elaborator::bind_statement(const Stmt& s) {
   if (s.names.size() != (v.kind == EValue::Kind::kMany ? v.many->size() : 1)) {
     const size_t n = v.kind == EValue::Kind::kMany ? v.many->size() : 1;
     Diagnostic& d = error(DiagId::E0213, s.names.back().span,
-                          fmt::format("{} name{} for {} value{}", s.names.size(), s.names.size() == 1 ? "" : "s", n, n == 1 ? "" : "s"));
+                          fmt::format("{} name{} for {} value{}", s.names.size(),
+                                      s.names.size() == 1 ? "" : "s", n, n == 1 ? "" : "s"));
     d.label(body->ast->expr(s.value).span, n == 1 ? "one value" : fmt::format("{} values", n));
     return fail();
   }
   if (pattern) {
-    auto typed = v.kind == EValue::Kind::kMany ? std::nullopt
-                                               : coerce(v, *pattern, dims, body->ast->expr(s.value).span,
-                                                        fmt::format("`{}`", s.names[0].text), true);
+    auto typed = v.kind == EValue::Kind::kMany
+                     ? std::nullopt
+                     : coerce(v, *pattern, dims, body->ast->expr(s.value).span,
+                              fmt::format("`{}`", s.names[0].text), true);
     if (!typed) {
-      if (v.kind == EValue::Kind::kMany) error(DiagId::E0213, s.names[0].span, "a typed binding has one name", "several");
+      if (v.kind == EValue::Kind::kMany)
+        error(DiagId::E0213, s.names[0].span, "a typed binding has one name", "several");
       return fail();
     }
     v = std::move(*typed);
@@ -556,9 +390,10 @@ void Elaborator::return_statement(const Stmt& s) {
   check_annotations(s, nullptr);
   const Signature& signature = body->definition->signature;
   if (signature.results.size() != values.size()) {
-    Diagnostic& d = error(DiagId::E0213, s.span, fmt::format("`{}` returns {} value{}, this is {}", body->definition->name,
-                                                             signature.results.size(), signature.results.size() == 1 ? "" : "s",
-                                                             values.size()));
+    Diagnostic& d = error(DiagId::E0213, s.span,
+                          fmt::format("`{}` returns {} value{}, this is {}", body->definition->name,
+                                      signature.results.size(),
+                                      signature.results.size() == 1 ? "" : "s", values.size()));
     if (!signature.results.empty()) d.label(signature.results[0].span, "declared here");
     return;
   }
@@ -567,9 +402,11 @@ void Elaborator::return_statement(const Stmt& s) {
     const TypePattern& t = signature.results[i];
     if (t.kind == TypePattern::Kind::kError) return;
     const DimList dims = *pattern_dims(t, body->formals, body->pack, body->unit);
-    const Span span = s.values.size() == values.size() ? body->ast->expr(s.values[i]).span : values[i].span;
-    const std::string what = values.size() == 1 ? fmt::format("the result of `{}`", body->definition->name)
-                                                : fmt::format("result {} of `{}`", i + 1, body->definition->name);
+    const Span span =
+        s.values.size() == values.size() ? body->ast->expr(s.values[i]).span : values[i].span;
+    const std::string what = values.size() == 1
+                                 ? fmt::format("the result of `{}`", body->definition->name)
+                                 : fmt::format("result {} of `{}`", i + 1, body->definition->name);
     auto v = coerce(values[i], t, dims, span, what, false);
     if (!v) return;
     out.push_back(std::move(*v));
@@ -580,11 +417,13 @@ void Elaborator::return_statement(const Stmt& s) {
 
 // Annotations never change results; unknown ones are errors.
 void Elaborator::check_annotations(const Stmt& s, const DimList* dims) {
-  static const std::vector<std::string> kKnown = {"shard", "keep", "recompute", "checkpoint", "frozen", "decay", "no_decay"};
+  static const std::vector<std::string> kKnown = {"shard",  "keep",  "recompute", "checkpoint",
+                                                  "frozen", "decay", "no_decay"};
   for (const Annotation& a : s.annotations) {
     const std::string& n = a.name.text;
     if (std::find(kKnown.begin(), kKnown.end(), n) == kKnown.end()) {
-      Diagnostic& d = error(DiagId::E0115, a.name.span, fmt::format("unknown annotation `@{}`", n), "unknown");
+      Diagnostic& d =
+          error(DiagId::E0115, a.name.span, fmt::format("unknown annotation `@{}`", n), "unknown");
       if (auto near = suggest(n, kKnown)) d.help(fmt::format("did you mean `@{}`?", *near));
       continue;
     }
@@ -603,7 +442,8 @@ void Elaborator::check_annotations(const Stmt& s, const DimList* dims) {
       if (!list || dims == nullptr) continue;
       for (ir::DimId d : *list) {
         if (!contains(*dims, d)) {
-          error(DiagId::E0115, arg.name.span, fmt::format("{} is not a dim of this parameter", dim_text(d)), "cannot be split");
+          error(DiagId::E0115, arg.name.span,
+                fmt::format("{} is not a dim of this parameter", dim_text(d)), "cannot be split");
         }
       }
     }

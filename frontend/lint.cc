@@ -1,5 +1,6 @@
-// frontend/lint.cc -- L0001 a pipe whose left side is a binary expression, L0002 `a @[D] b * c @[D] d`
-// without parentheses, L0003 names out of convention. Purely on the tree of the program's own file.
+// frontend/lint.cc -- L0001 a pipe whose left side is a binary expression, L0002 `a @[D] b * c @[D]
+// d` without parentheses, L0003 names out of convention. Purely on the tree of the program's own
+// file.
 #include "frontend/lint.h"
 
 #include <cctype>
@@ -27,14 +28,20 @@ class Linter {
   }
 
  private:
-  static bool capital(const Name& n) { return std::isupper(static_cast<unsigned char>(n.text[0])) != 0; }
-  static bool small(const Name& n) { return std::islower(static_cast<unsigned char>(n.text[0])) != 0; }
+  static bool capital(const Name& n) {
+    return std::isupper(static_cast<unsigned char>(n.text[0])) != 0;
+  }
+  static bool small(const Name& n) {
+    return std::islower(static_cast<unsigned char>(n.text[0])) != 0;
+  }
 
   void expression(const Expr& e) {
     if (e.kind != ExprKind::kBinary) return;
     const Expr& left = ast_.expr(e.left);
     if (e.op == AstOp::kPipe && left.kind == ExprKind::kBinary && left.op != AstOp::kPipe) {
-      Diagnostic d = make_diagnostic(DiagId::L0001, e.op_span, "`|>` takes the whole expression before it", "binds looser than any operator");
+      Diagnostic d =
+          make_diagnostic(DiagId::L0001, e.op_span, "`|>` takes the whole expression before it",
+                          "binds looser than any operator");
       d.label(left.span, "all of this is piped");
       parentheses(d, left.span, "say so with parentheses");
       diagnostics_.add(std::move(d));
@@ -43,8 +50,10 @@ class Linter {
     if (left.op != AstOp::kMul && left.op != AstOp::kDiv) return;
     const Expr& first = ast_.expr(left.left);
     if (first.kind != ExprKind::kBinary || first.op != AstOp::kContract) return;
-    Diagnostic d = make_diagnostic(DiagId::L0002, e.op_span, fmt::format("`@` and `{}` bind alike, from the left", op_text(left.op)),
-                                   "contracts everything before it");
+    Diagnostic d =
+        make_diagnostic(DiagId::L0002, e.op_span,
+                        fmt::format("`@` and `{}` bind alike, from the left", op_text(left.op)),
+                        "contracts everything before it");
     d.label(left.span, "its left side");
     const Expr& second = ast_.expr(left.right);
     Span meant = second.span;
@@ -63,7 +72,8 @@ class Linter {
   }
 
   void convention(const Name& n, const char* what, const char* how, const std::string& better) {
-    Diagnostic d = make_diagnostic(DiagId::L0003, n.span, fmt::format("{} `{}` is not {}", what, n.text, how));
+    Diagnostic d =
+        make_diagnostic(DiagId::L0003, n.span, fmt::format("{} `{}` is not {}", what, n.text, how));
     d.help(fmt::format("by convention: `{}`", better));
     diagnostics_.add(std::move(d));
   }
@@ -76,7 +86,8 @@ class Linter {
   }
 
   void value(const Name& n, const char* what) {
-    if (n.empty() || !capital(n) || module_.main().dims.count(n.text) != 0) return;  // E0104 says more
+    if (n.empty() || !capital(n) || module_.main().dims.count(n.text) != 0)
+      return;  // E0104 says more
     std::string better = n.text;
     for (char& c : better) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     convention(n, what, "lower case", better);

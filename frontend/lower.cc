@@ -21,9 +21,14 @@ const Definition* chosen_model(const Module& module, Diagnostic& error) {
     if (module.options.model.empty() || module.options.model == def.name.text) last = d;
   }
   if (last == nullptr && !module.options.model.empty()) {
-    if (const Definition* d = find_definition(module, module.options.model); d != nullptr && d->kind == DefKind::kModel) return d;
-    error = make_error(DiagId::E0121, fmt::format("no model `{}` in the program", module.options.model), kExitUsage);
-    if (auto near = suggest(module.options.model, names)) error.help(fmt::format("did you mean `{}`?", *near));
+    if (const Definition* d = find_definition(module, module.options.model);
+        d != nullptr && d->kind == DefKind::kModel)
+      return d;
+    error =
+        make_error(DiagId::E0121, fmt::format("no model `{}` in the program", module.options.model),
+                   kExitUsage);
+    if (auto near = suggest(module.options.model, names))
+      error.help(fmt::format("did you mean `{}`?", *near));
   } else if (last == nullptr) {
     error = make_error(DiagId::E0121, "the program has no model", kExitProgram);
     error.help("write `model Name(args) -> type { .. }`");
@@ -65,7 +70,8 @@ Result<ir::Graph> Elaborator::lower_model(const Definition& model) {
   EValue result = section_call(model, std::move(args), model.name_span());
   if (result.error()) {
     if (!diagnostics->all().empty()) return diagnostics->all()[0];
-    return make_diagnostic(DiagId::E0121, model.name_span(), fmt::format("model `{}` has errors", model.name));
+    return make_diagnostic(DiagId::E0121, model.name_span(),
+                           fmt::format("model `{}` has errors", model.name));
   }
   const std::vector<EValue> values =
       result.kind == EValue::Kind::kMany ? *result.many : std::vector<EValue>{result};
@@ -81,6 +87,8 @@ Result<ir::Graph> Elaborator::lower_model(const Definition& model) {
   return finish();
 }
 
-const ir::Bindings& bindings(const Module& module) { return module.bindings; }
+const ir::Bindings& bindings(const Module& module) {
+  return module.bindings;
+}
 
 }  // namespace cad::frontend

@@ -10,7 +10,8 @@ bool TypePattern::dots() const {
 }
 
 bool TypePattern::has_formal(int formal) const {
-  return std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return !t.dots && t.formal == formal; });
+  return std::any_of(terms.begin(), terms.end(),
+                     [&](const Term& t) { return !t.dots && t.formal == formal; });
 }
 
 int Signature::find_formal(const std::string& name) const {
@@ -27,8 +28,12 @@ int Signature::find_parameter(const std::string& name) const {
   return -1;
 }
 
-const Def& Definition::def() const { return unit->ast.def(ast); }
-Span Definition::name_span() const { return def().name.span; }
+const Def& Definition::def() const {
+  return unit->ast.def(ast);
+}
+Span Definition::name_span() const {
+  return def().name.span;
+}
 
 Definition* Module::find(const Unit& unit, const std::string& name) {
   if (auto at = unit.definitions.find(name); at != unit.definitions.end()) return at->second;
@@ -40,7 +45,8 @@ const Definition* Module::find(const Unit& unit, const std::string& name) const 
   return const_cast<Module*>(this)->find(unit, name);
 }
 
-const Definition* Module::find_member(const Unit& unit, const std::string& alias, const std::string& name) const {
+const Definition* Module::find_member(const Unit& unit, const std::string& alias,
+                                      const std::string& name) const {
   auto import = unit.imports.find(alias);
   if (import == unit.imports.end() || import->second == nullptr) return nullptr;
   auto at = import->second->definitions.find(name);

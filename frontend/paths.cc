@@ -18,9 +18,15 @@ Path Path::child(const std::string& component) const {
 // `_` before a capital that follows a small letter or digit, and before the last capital of a run
 // that a small letter follows: RMSNorm is rms_norm, MLP is mlp, SwiGLU is swi_glu.
 std::string snake_case(const std::string& name) {
-  auto upper = [&](size_t i) { return i < name.size() && std::isupper(static_cast<unsigned char>(name[i])) != 0; };
-  auto lower = [&](size_t i) { return i < name.size() && std::islower(static_cast<unsigned char>(name[i])) != 0; };
-  auto digit = [&](size_t i) { return i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0; };
+  auto upper = [&](size_t i) {
+    return i < name.size() && std::isupper(static_cast<unsigned char>(name[i])) != 0;
+  };
+  auto lower = [&](size_t i) {
+    return i < name.size() && std::islower(static_cast<unsigned char>(name[i])) != 0;
+  };
+  auto digit = [&](size_t i) {
+    return i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0;
+  };
   std::string out;
   for (size_t i = 0; i < name.size(); ++i) {
     if (upper(i) && i > 0) {
@@ -64,17 +70,22 @@ void callees_of(const Ast& ast, ExprId id, std::vector<ExprId>& out, bool callee
   for (size_t i = 0; i < spine.size(); ++i) {
     const Expr& e = ast.expr(spine[i]);
     switch (e.kind) {
-      case ExprKind::kParen: callees_of(ast, e.left, out, false); break;
+      case ExprKind::kParen:
+        callees_of(ast, e.left, out, false);
+        break;
       case ExprKind::kTuple:
         for (const Arg& a : e.args) callees_of(ast, a.value, out, false);
         break;
-      case ExprKind::kUnary: callees_of(ast, e.right, out, false); break;
+      case ExprKind::kUnary:
+        callees_of(ast, e.right, out, false);
+        break;
       case ExprKind::kCall: {
         const Expr& left = ast.expr(e.left);
         if (left.kind == ExprKind::kName || left.kind == ExprKind::kMember) out.push_back(e.left);
         if (left.kind == ExprKind::kDims) {
           const Expr& inner = ast.expr(left.left);
-          if (inner.kind == ExprKind::kName || inner.kind == ExprKind::kMember) out.push_back(left.left);
+          if (inner.kind == ExprKind::kName || inner.kind == ExprKind::kMember)
+            out.push_back(left.left);
         }
         for (const Arg& a : e.args) callees_of(ast, a.value, out, false);
         break;
@@ -93,7 +104,8 @@ void callees_of(const Ast& ast, ExprId id, std::vector<ExprId>& out, bool callee
           callees_of(ast, e.right, out, false);
         }
         break;
-      default: break;
+      default:
+        break;
     }
   }
 }
@@ -182,7 +194,9 @@ class ScopeNamer {
 
 }  // namespace
 
-void collect_callees(const Ast& ast, ExprId expr, std::vector<ExprId>& out) { callees_of(ast, expr, out, false); }
+void collect_callees(const Ast& ast, ExprId expr, std::vector<ExprId>& out) {
+  callees_of(ast, expr, out, false);
+}
 
 ScopeNames name_scopes(const Module& module, const Definition& definition) {
   return ScopeNamer(module, definition).take();

@@ -42,8 +42,9 @@ std::string normal_path(const std::string& path) {
 }
 
 void defined_twice(const Name& name, Span first, const char* what, Diagnostics& diagnostics) {
-  Diagnostic d = make_diagnostic(DiagId::E0103, name.span, fmt::format("{} `{}` is defined twice", what, name.text),
-                                 "defined again");
+  Diagnostic d =
+      make_diagnostic(DiagId::E0103, name.span,
+                      fmt::format("{} `{}` is defined twice", what, name.text), "defined again");
   d.label(first, "first defined here");
   diagnostics.add(std::move(d));
 }
@@ -60,16 +61,22 @@ class Collector {
         case ItemKind::kDim:
           for (const DimBind& bind : item.binds) dim(bind, item.broken);
           break;
-        case ItemKind::kLet: let(item); break;
-        case ItemKind::kDef: definition(item); break;
-        default: break;
+        case ItemKind::kLet:
+          let(item);
+          break;
+        case ItemKind::kDef:
+          definition(item);
+          break;
+        default:
+          break;
       }
     }
     if (lost_dims_ || lost_lets_) remember_undeclared();
   }
 
  private:
-  // A `dim` or `let` line lost a name that is nowhere in the text: any undeclared one may have been it.
+  // A `dim` or `let` line lost a name that is nowhere in the text: any undeclared one may have been
+  // it.
   void remember_undeclared() {
     for (const Expr& e : unit_.ast.exprs) {
       if (e.kind != ExprKind::kName) continue;
@@ -86,7 +93,8 @@ class Collector {
     if (item.kind != ItemKind::kSection) return false;
     static const char* const kKinds[] = {"train", "cluster", "device", "mesh", "plan"};
     const Section& s = unit_.ast.section(item.section);
-    return std::none_of(std::begin(kKinds), std::end(kKinds), [&](const char* k) { return s.kind.text == k; });
+    return std::none_of(std::begin(kKinds), std::end(kKinds),
+                        [&](const char* k) { return s.kind.text == k; });
   }
 
   // The words of the item's first line, or of all its lines when it is a list of dims.
@@ -105,7 +113,9 @@ class Collector {
         continue;
       }
       size_t to = at;
-      while (to < end && (std::isalnum(static_cast<unsigned char>(text[to])) != 0 || text[to] == '_')) ++to;
+      while (to < end &&
+             (std::isalnum(static_cast<unsigned char>(text[to])) != 0 || text[to] == '_'))
+        ++to;
       unit_.silent_names.insert(text.substr(at, to - at));
       at = to;
     }
@@ -210,7 +220,8 @@ class Loader {
         normal_path(item.path[0] == '/' ? item.path : folder_of(own) + item.path);
     if (std::find(loading_.begin(), loading_.end(), path) != loading_.end()) {
       diagnostics_.add(make_diagnostic(DiagId::E0106, item.path_span,
-                                       fmt::format("`{}` imports itself", item.path), "an import in a circle"));
+                                       fmt::format("`{}` imports itself", item.path),
+                                       "an import in a circle"));
       return;
     }
     Unit* target = nullptr;
@@ -220,7 +231,8 @@ class Loader {
       Result<std::string> text = reader_.read(path);
       if (!text.ok()) {
         Diagnostic d = make_diagnostic(DiagId::E0106, item.path_span,
-                                       fmt::format("cannot read the imported file `{}`", path), "imported here");
+                                       fmt::format("cannot read the imported file `{}`", path),
+                                       "imported here");
         d.note(text.error().message);
         d.note("the name of an imported file is relative to the file that imports it");
         d.exit_code = kExitNoInput;
@@ -261,7 +273,9 @@ std::vector<std::string> defined_names(std::string_view text) {
       if (text.substr(at, keyword.size()) != keyword) continue;
       const size_t from = at + keyword.size();
       size_t to = from;
-      while (to < text.size() && (std::isalnum(static_cast<unsigned char>(text[to])) != 0 || text[to] == '_')) ++to;
+      while (to < text.size() &&
+             (std::isalnum(static_cast<unsigned char>(text[to])) != 0 || text[to] == '_'))
+        ++to;
       names.emplace_back(text.substr(from, to - from));
     }
     const size_t end = text.find('\n', at);
@@ -280,8 +294,8 @@ void mention(const Ast& ast, std::set<std::string>& names) {
 void parse_library_file(Module& module, std::string_view path, Diagnostics& diagnostics) {
   auto unit = std::make_unique<Unit>();
   unit->library = true;
-  Result<FileId> file =
-      load_source(*module.sources, "<stdlib>" + std::string(path.substr(6)), std::string(*embedded_file(path)));
+  Result<FileId> file = load_source(*module.sources, "<stdlib>" + std::string(path.substr(6)),
+                                    std::string(*embedded_file(path)));
   if (!file.ok()) {
     diagnostics.add(file.error());
     return;

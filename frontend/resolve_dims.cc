@@ -90,12 +90,15 @@ class Resolver {
     decl.base = true;
     decl.size = ir::Size::symbol(decl.name);
     if (decl.value.valid()) {
-      const Constant value = evaluate_constant(decl.unit->ast, decl.value, names(*decl.unit), diagnostics_);
+      const Constant value =
+          evaluate_constant(decl.unit->ast, decl.value, names(*decl.unit), diagnostics_);
       if (value.kind == Constant::Kind::kError) return false;
-      const auto size = value.kind == Constant::Kind::kNumber ? value.number.as_size() : std::nullopt;
+      const auto size =
+          value.kind == Constant::Kind::kNumber ? value.number.as_size() : std::nullopt;
       if (!size) {
         Diagnostic d = make_diagnostic(DiagId::E0220, decl.unit->ast.expr(decl.value).span,
-                                       fmt::format("`{}` is no size", decl.name), "not a whole number of dims");
+                                       fmt::format("`{}` is no size", decl.name),
+                                       "not a whole number of dims");
         d.note("sizes are whole numbers and `+ - * / //` of dims");
         diagnostics_.add(std::move(d));
         return false;
@@ -107,7 +110,8 @@ class Resolver {
       }
       const ir::Size::Evaluated e = size->evaluate({});
       if (!e.ok()) {
-        diagnostics_.add(size_error(module_, decl.name, *size, e, decl.unit->ast.expr(decl.value).span));
+        diagnostics_.add(
+            size_error(module_, decl.name, *size, e, decl.unit->ast.expr(decl.value).span));
         return false;
       }
       module_.declared[decl.name] = e.value;
@@ -130,12 +134,14 @@ class Resolver {
 
   void circle(const char* what, const std::string& name, Span span) {
     diagnostics_.add(make_diagnostic(DiagId::E0119, span,
-                                     fmt::format("{} `{}` is defined through itself", what, name), "in a circle"));
+                                     fmt::format("{} `{}` is defined through itself", what, name),
+                                     "in a circle"));
   }
 
   void unknown(const Unit& unit, const std::string& text, Span span) {
     if (unit.silent(text)) return;
-    Diagnostic d = make_diagnostic(DiagId::E0101, span, fmt::format("unknown name `{}`", text), "not a dim or let");
+    Diagnostic d = make_diagnostic(DiagId::E0101, span, fmt::format("unknown name `{}`", text),
+                                   "not a dim or let");
     std::vector<std::string> candidates;
     for (const auto& [name, where] : unit.dims) candidates.push_back(name);
     for (const auto& [name, decl] : unit.lets) candidates.push_back(name);
@@ -151,7 +157,9 @@ class Resolver {
 
 ConstantLookup constant_names(Module& module, const Unit& unit, Diagnostics& diagnostics) {
   auto resolver = std::make_shared<Resolver>(module, diagnostics);
-  return [resolver, &unit](const std::string& text, Span span) { return resolver->name(unit, text, span); };
+  return [resolver, &unit](const std::string& text, Span span) {
+    return resolver->name(unit, text, span);
+  };
 }
 
 void resolve_dims_and_lets(Module& module, Diagnostics& diagnostics) {
@@ -179,7 +187,8 @@ void note_origins(const Module& module, const ir::Size& size, Diagnostic& diagno
     auto value = module.bindings.find(symbol);
     if (decl == module.dims.end() || value == module.bindings.end()) continue;
     if (!decl->second.from.empty()) {
-      diagnostic.note(fmt::format("`{} = {}` comes from {}", symbol, value->second, decl->second.from));
+      diagnostic.note(
+          fmt::format("`{} = {}` comes from {}", symbol, value->second, decl->second.from));
     } else if (decl->second.span.valid()) {
       diagnostic.label(decl->second.span, fmt::format("`{}` is {}", symbol, value->second));
     }
@@ -193,15 +202,19 @@ Diagnostic size_error(const Module& module, const std::string& name, const ir::S
   Diagnostic d = [&] {
     switch (*evaluated.error) {
       case EvalError::kInexact:
-        return make_diagnostic(DiagId::E0211, span, fmt::format("`{}` is not whole: {}", text, evaluated.detail),
+        return make_diagnostic(DiagId::E0211, span,
+                               fmt::format("`{}` is not whole: {}", text, evaluated.detail),
                                fmt::format("the size of `{}`", name));
       case EvalError::kNegative:
-        return make_diagnostic(DiagId::E0220, span, fmt::format("the size of `{}` is negative: {}", name, text),
+        return make_diagnostic(DiagId::E0220, span,
+                               fmt::format("the size of `{}` is negative: {}", name, text),
                                evaluated.detail);
       case EvalError::kZeroDivision:
-        return make_diagnostic(DiagId::E0220, span, fmt::format("the size of `{}` divides by zero", name), text);
+        return make_diagnostic(DiagId::E0220, span,
+                               fmt::format("the size of `{}` divides by zero", name), text);
       default:
-        return make_diagnostic(DiagId::E0220, span, fmt::format("the size of `{}` does not fit 64 bits", name), text);
+        return make_diagnostic(DiagId::E0220, span,
+                               fmt::format("the size of `{}` does not fit 64 bits", name), text);
     }
   }();
   note_origins(module, size, d);

@@ -15,7 +15,8 @@ const char* common_name(const std::string& name, bool tensor) {
   if (name == "float" || name == "float32" || name == "double") return "f32";
   if (name == "bfloat16") return "bf16";
   if (name == "half" || name == "float16") return "f16";
-  if (name == "int" || name == "integer" || name == "int32" || name == "int64" || name == "long") return tensor ? "i32" : "int";
+  if (name == "int" || name == "integer" || name == "int32" || name == "int64" || name == "long")
+    return tensor ? "i32" : "int";
   if (name == "boolean") return "bool";
   return nullptr;
 }
@@ -24,7 +25,11 @@ class TypeResolver {
  public:
   TypeResolver(const Module& module, const Unit& unit, const Signature* signature,
                const std::function<bool(const std::string&)>& is_local, Diagnostics& diagnostics)
-      : module_(module), unit_(unit), signature_(signature), is_local_(is_local), diagnostics_(diagnostics) {}
+      : module_(module),
+        unit_(unit),
+        signature_(signature),
+        is_local_(is_local),
+        diagnostics_(diagnostics) {}
 
   TypePattern resolve(TypeId id, bool allow_constant) {
     TypePattern pattern;
@@ -32,12 +37,16 @@ class TypeResolver {
     const TypeNode& node = unit_.ast.type(id);
     pattern.span = node.span;
     switch (node.kind) {
-      case TypeKind::kError: return pattern;
-      case TypeKind::kTuple:
-        diagnostics_.add(make_diagnostic(DiagId::E0117, node.span, "one type is wanted here", "several types"));
+      case TypeKind::kError:
         return pattern;
-      case TypeKind::kName: return constant(node, std::move(pattern), allow_constant);
-      case TypeKind::kTensor: return tensor(node, std::move(pattern));
+      case TypeKind::kTuple:
+        diagnostics_.add(
+            make_diagnostic(DiagId::E0117, node.span, "one type is wanted here", "several types"));
+        return pattern;
+      case TypeKind::kName:
+        return constant(node, std::move(pattern), allow_constant);
+      case TypeKind::kTensor:
+        return tensor(node, std::move(pattern));
     }
     return pattern;
   }
@@ -45,12 +54,13 @@ class TypeResolver {
  private:
   TypePattern constant(const TypeNode& node, TypePattern pattern, bool allowed) {
     static const std::map<std::string, TypePattern::Constant> kinds = {
-        {"int", TypePattern::Constant::kInt},   {"f32", TypePattern::Constant::kFloat},
-        {"bool", TypePattern::Constant::kBool}, {"i32", TypePattern::Constant::kInt},
+        {"int", TypePattern::Constant::kInt},    {"f32", TypePattern::Constant::kFloat},
+        {"bool", TypePattern::Constant::kBool},  {"i32", TypePattern::Constant::kInt},
         {"bf16", TypePattern::Constant::kFloat}, {"f16", TypePattern::Constant::kFloat}};
     auto at = kinds.find(node.dtype.text);
     if (at == kinds.end()) {
-      Diagnostic d = make_diagnostic(DiagId::E0117, node.span, fmt::format("unknown type `{}`", node.dtype.text));
+      Diagnostic d = make_diagnostic(DiagId::E0117, node.span,
+                                     fmt::format("unknown type `{}`", node.dtype.text));
       std::vector<std::string> names;
       for (const auto& [name, kind] : kinds) names.push_back(name);
       if (const char* known = common_name(node.dtype.text, false)) {
@@ -64,10 +74,12 @@ class TypeResolver {
       return pattern;
     }
     if (!allowed) {
-      Diagnostic d = make_diagnostic(DiagId::E0117, node.span,
-                                     fmt::format("`{}` without brackets is the type of a constant argument", node.dtype.text),
-                                     "a tensor type is wanted");
-      d.help(fmt::format("a tensor of rank 0 is `{}[]`", node.dtype.text == "int" ? "i32" : node.dtype.text));
+      Diagnostic d = make_diagnostic(
+          DiagId::E0117, node.span,
+          fmt::format("`{}` without brackets is the type of a constant argument", node.dtype.text),
+          "a tensor type is wanted");
+      d.help(fmt::format("a tensor of rank 0 is `{}[]`",
+                         node.dtype.text == "int" ? "i32" : node.dtype.text));
       diagnostics_.add(std::move(d));
       return pattern;
     }
@@ -85,7 +97,8 @@ class TypeResolver {
     if (!node.dtype.empty()) {
       auto at = dtypes.find(node.dtype.text);
       if (at == dtypes.end()) {
-        Diagnostic d = make_diagnostic(DiagId::E0117, node.dtype.span, fmt::format("unknown type `{}`", node.dtype.text));
+        Diagnostic d = make_diagnostic(DiagId::E0117, node.dtype.span,
+                                       fmt::format("unknown type `{}`", node.dtype.text));
         std::vector<std::string> names;
         for (const auto& [name, kind] : dtypes) names.push_back(name);
         if (const char* known = common_name(node.dtype.text, true)) {
@@ -137,11 +150,13 @@ class TypeResolver {
   bool twice(const TypePattern& pattern, const TypePattern::Term& term) {
     for (const TypePattern::Term& other : pattern.terms) {
       if (other.name != term.name) continue;
-      Diagnostic d = make_diagnostic(DiagId::E0204, term.span, fmt::format("a tensor never holds `{}` twice", term.name),
-                                     "again");
+      Diagnostic d =
+          make_diagnostic(DiagId::E0204, term.span,
+                          fmt::format("a tensor never holds `{}` twice", term.name), "again");
       d.label(other.span, "here first");
       if (!term.dots) {
-        d.help(fmt::format("declare a second dim of the same size: `dim {}2 = {}`", term.name, term.name));
+        d.help(fmt::format("declare a second dim of the same size: `dim {}2 = {}`", term.name,
+                           term.name));
       }
       diagnostics_.add(std::move(d));
       return false;
@@ -151,8 +166,9 @@ class TypeResolver {
 
   bool expression(const Expr& e) {
     const std::string text(module_.sources->text(e.span));
-    Diagnostic d = make_diagnostic(DiagId::E0214, e.span, "only names stand in the brackets of a type",
-                                   e.kind == ExprKind::kNumber ? "a number" : "an expression");
+    Diagnostic d =
+        make_diagnostic(DiagId::E0214, e.span, "only names stand in the brackets of a type",
+                        e.kind == ExprKind::kNumber ? "a number" : "an expression");
     d.help(fmt::format("name it with a line `dim N = {}` and write `N` here", text));
     diagnostics_.add(std::move(d));
     return false;
@@ -160,7 +176,8 @@ class TypeResolver {
 
   void unknown_dim(const Expr& e) {
     if (unit_.silent(e.text)) return;
-    Diagnostic d = make_diagnostic(DiagId::E0107, e.span, fmt::format("unknown dim `{}`", e.text), "not declared");
+    Diagnostic d = make_diagnostic(DiagId::E0107, e.span, fmt::format("unknown dim `{}`", e.text),
+                                   "not declared");
     std::vector<std::string> names;
     if (signature_ != nullptr) {
       for (const Formal& f : signature_->formals) names.push_back(f.name);
@@ -187,10 +204,13 @@ void formals_of(const Def& def, Signature& s, Diagnostics& diagnostics) {
   auto add = [&](const Name& name, int arrow_of) {
     if (name.empty()) return;
     if (int first = s.find_formal(name.text); first >= 0) {
-      Diagnostic d = make_diagnostic(DiagId::E0103, name.span, fmt::format("dim parameter `{}` is there twice", name.text),
-                                     "again");
+      Diagnostic d =
+          make_diagnostic(DiagId::E0103, name.span,
+                          fmt::format("dim parameter `{}` is there twice", name.text), "again");
       d.label(s.formals[static_cast<size_t>(first)].span, "here first");
-      d.help("the two sides of an arrow are dims of their own, equal or not when called: give them two names");
+      d.help(
+          "the two sides of an arrow are dims of their own, equal or not when called: give them "
+          "two names");
       diagnostics.add(std::move(d));
       s.broken = true;
       return;
@@ -250,13 +270,15 @@ void resolve_signature(Module& module, Definition& definition, Diagnostics& repo
     out.type = resolve_type(module, *definition.unit, &s, none, p.type, true, diagnostics);
     if (out.type.kind == TypePattern::Kind::kError) s.broken = true;
     if (int first = s.find_parameter(out.name); first >= 0 && !out.name.empty()) {
-      Diagnostic d = make_diagnostic(DiagId::E0103, out.span, fmt::format("argument `{}` is there twice", out.name), "again");
+      Diagnostic d = make_diagnostic(
+          DiagId::E0103, out.span, fmt::format("argument `{}` is there twice", out.name), "again");
       d.label(s.parameters[static_cast<size_t>(first)].span, "here first");
       diagnostics.add(std::move(d));
       s.broken = true;
     }
     if (s.find_formal(out.name) >= 0 || definition.unit->dims.count(out.name) != 0) {
-      Diagnostic d = make_diagnostic(DiagId::E0104, out.span, fmt::format("argument `{}` is named like a dim", out.name),
+      Diagnostic d = make_diagnostic(DiagId::E0104, out.span,
+                                     fmt::format("argument `{}` is named like a dim", out.name),
                                      "dims and values share one namespace");
       d.help("by convention values are lower case");
       diagnostics.add(std::move(d));
