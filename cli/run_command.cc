@@ -5,7 +5,8 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "backend/cpu/thread_pool.h"
+#include "backend/jit.h"
+#include "backend/partition.h"
 #include "backend/train_loop.h"
 #include "cli/training_common.h"
 #include "ir/text.h"
@@ -28,6 +29,10 @@ int emit_forms(const CommonOptions& common, const LoadedProgram& program,
                const ir::TrainSpec& spec) {
   if (wants(common, "ir")) print(ir::print(spec.forward));
   if (wants(common, "grad")) print(ir::print(ir::training_graph(spec.forward)));
+  if (wants(common, "kernels")) {
+    print(backend::print_kernels(
+        backend::partition(ir::training_graph(spec.forward), spec.bindings)));
+  }
   if (!wants(common, "program")) return kExitOk;
   auto trainer = backend::Trainer::create(spec, {});
   if (!trainer.ok()) return fail(common, program.sources, trainer.error());
@@ -153,7 +158,7 @@ Action declare_run(CLI::App& app, CommonOptions& common) {
   auto own = std::make_shared<RunOptions>();
   add_program_flags(app, common);
   add_json_flag(app, common);
-  add_emit_flag(app, common, {"ir", "grad", "program"});
+  add_emit_flag(app, common, {"ir", "grad", "program", "kernels"});
   add_device_flags(app, common);
   add_training_flags(app, common);
   app.add_flag("--debug-nan", own->debug_nan,
