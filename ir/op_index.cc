@@ -7,6 +7,7 @@
 // dilation at least 1, pad at least 0. (C6) top-k takes no more than there are. (C7) slots: A is one
 // of the dims of `expert`.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "ir/op_rules.h"  // defines: Axes, Named, walk, shape helpers
@@ -296,8 +297,11 @@ std::vector<Tensor> topk_eval(const Graph& g, const Node& n, Operands in, EvalCo
   std::vector<int64_t> order(static_cast<size_t>(extent_of(g, n.attrs.dim, context.bindings)));
   walk(rows, [&](const Index& row) {
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int64_t a, int64_t b) { return x(row, a * from) > x(row, b * from); });
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      const double left = x(row, a * from), right = x(row, b * from);
+      // NaN counts as the largest: an order must order everything.
+      return left > right || (std::isnan(left) && !std::isnan(right));
+    });
     for (int64_t k = 0; k < count; ++k) {
       const auto at = static_cast<size_t>(top.offset(row) + k * top.stride(n.attrs.to));
       const int64_t index = order[static_cast<size_t>(k)];

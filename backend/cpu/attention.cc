@@ -309,6 +309,9 @@ void share(ThreadPool& pool, int64_t tasks, int threads, F&& f) {
   });
 }
 
+// Small ones are not worth a fork.
+int threads_for(const AttentionPlan& plan) { return plan.flops < 200000 ? 1 : plan.threads; }
+
 }  // namespace
 
 void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPool& pool) {
@@ -318,7 +321,7 @@ void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPoo
   const int64_t groups = (plan.t.extent + columns - 1) / columns;
   if (problems * groups == 0) return;
   const int64_t parts = std::clamp<int64_t>(3L * plan.threads / problems, 1, groups);
-  share(pool, problems * parts, plan.threads, [&](int64_t task, int thread) {
+  share(pool, problems * parts, threads_for(plan), [&](int64_t task, int thread) {
     Worker worker(plan, run, thread);
     Problem at;
     advance(at, plan.own, task / parts % total(plan.own), run);
@@ -340,7 +343,7 @@ void run_attention_grad(const AttentionPlan& plan, const AttentionRun& run, Thre
     std::memset(run.dv, 0, static_cast<size_t>(plan.v_elements) * size);
   }
   if (empty) return;
-  share(pool, problems, plan.threads, [&](int64_t problem, int thread) {
+  share(pool, problems, threads_for(plan), [&](int64_t problem, int thread) {
     Worker worker(plan, run, thread);
     Problem shared, last;
     advance(shared, plan.shared, problem, run);
