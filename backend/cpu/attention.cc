@@ -41,9 +41,12 @@ struct Problem {
   uint64_t element = 0;
 };
 
-int64_t probs_stride(const AttentionDim& d, int64_t step_rows) { return d.before_rows ? d.probs * step_rows : d.probs; }
+int64_t probs_stride(const AttentionDim& d, int64_t step_rows) {
+  return d.before_rows ? d.probs * step_rows : d.probs;
+}
 
-void advance(Problem& at, const std::vector<AttentionDim>& dims, int64_t index, const AttentionRun& run) {
+void advance(Problem& at, const std::vector<AttentionDim>& dims, int64_t index,
+             const AttentionRun& run) {
   for (size_t n = dims.size(); n-- > 0;) {
     const AttentionDim& d = dims[n];
     const int64_t i = index % d.extent;
@@ -58,16 +61,23 @@ void advance(Problem& at, const std::vector<AttentionDim>& dims, int64_t index, 
     at.dq += i * d.dq;
     at.dk += i * d.dk;
     at.dv += i * d.dv;
-    at.element += static_cast<uint64_t>((i + (d.is_rows ? run.row_offset : 0)) * probs_stride(d, run.step_rows));
+    at.element += static_cast<uint64_t>((i + (d.is_rows ? run.row_offset : 0)) *
+                                        probs_stride(d, run.step_rows));
   }
 }
 
 class Worker {
  public:
   Worker(const AttentionPlan& plan, const AttentionRun& run, int thread)
-      : plan_(plan), run_(run), kernels_(gemm_kernels()), rows_(row_kernels()),
-        s_(plan, static_cast<float*>(run.scratch) + thread * plan.thread_floats), depth_(size(plan.q_depth)),
-        width_(size(plan.v_width)), keys_(plan.s.extent), columns_(kernels_.columns) {
+      : plan_(plan),
+        run_(run),
+        kernels_(gemm_kernels()),
+        rows_(row_kernels()),
+        s_(plan, static_cast<float*>(run.scratch) + thread * plan.thread_floats),
+        depth_(size(plan.q_depth)),
+        width_(size(plan.v_width)),
+        keys_(plan.s.extent),
+        columns_(kernels_.columns) {
     if (plan.p > 0) {
       key_ = ir::stream_key(run.seed, plan.site, run.numbers);
     }
@@ -94,17 +104,19 @@ class Worker {
     return static_cast<const char*>(p) + elements * ir::dtype_bytes(plan_.dtype);
   }
   // to[at + offsets[i]] = (or +=) from[i * stride] * factor
-  void store_line(void* to, int64_t at, const std::vector<int64_t>& offsets, const float* from, int64_t stride,
-                  float factor, bool add) const;
+  void store_line(void* to, int64_t at, const std::vector<int64_t>& offsets, const float* from,
+                  int64_t stride, float factor, bool add) const;
   // dst = panels of max_rows lines
-  void pack_panels(float* dst, const void* src, int64_t count, const int64_t* lines, int64_t depth, const int64_t* steps) {
+  void pack_panels(float* dst, const void* src, int64_t count, const int64_t* lines, int64_t depth,
+                   const int64_t* steps) {
     for (int64_t i = 0; i < count; i += kernels_.max_rows) {
       const int n = static_cast<int>(std::min<int64_t>(kernels_.max_rows, count - i));
       kernels_.pack(dst + i * depth, n, src, plan_.dtype, n, lines + i, depth, steps);
     }
   }
   // c [count][C] = a (panels, `stride` floats of depth apiece) b [depth][C]
-  void times(const float* a, int64_t count, int64_t panel_depth, int64_t depth, const float* b, float* c) {
+  void times(const float* a, int64_t count, int64_t panel_depth, int64_t depth, const float* b,
+             float* c) {
     for (int64_t i = 0; i < count; i += kernels_.max_rows) {
       const int n = static_cast<int>(std::min<int64_t>(kernels_.max_rows, count - i));
       kernels_.tile(n, depth, a + i * panel_depth, b, c + i * columns_, columns_, false);
@@ -115,12 +127,15 @@ class Worker {
     for (int64_t j = 0; j < columns; j += columns_) {
       for (int64_t i = 0; i < count; i += kernels_.max_rows) {
         const int n = static_cast<int>(std::min<int64_t>(kernels_.max_rows, count - i));
-        kernels_.tile_of_rows(n, columns_, a + i * columns_, b + j * columns_, c + i * wide(columns) + j, wide(columns), true);
+        kernels_.tile_of_rows(n, columns_, a + i * columns_, b + j * columns_,
+                              c + i * wide(columns) + j, wide(columns), true);
       }
     }
   }
-  void pack_query(float* dst, const void* src, int lanes, int64_t stride, const std::vector<int64_t>& offsets, bool scaled);
-  void pack_query_rows(float* dst, const void* src, int lanes, int64_t stride, const std::vector<int64_t>& offsets, bool scaled);
+  void pack_query(float* dst, const void* src, int lanes, int64_t stride,
+                  const std::vector<int64_t>& offsets, bool scaled);
+  void pack_query_rows(float* dst, const void* src, int lanes, int64_t stride,
+                       const std::vector<int64_t>& offsets, bool scaled);
   int64_t scores(const Problem& at, int64_t first, int lanes);
   [[nodiscard]] DropStream drop(const Problem& at, int64_t first) const;
 
@@ -133,8 +148,8 @@ class Worker {
   uint64_t key_ = 0;
 };
 
-void Worker::store_line(void* to, int64_t at, const std::vector<int64_t>& offsets, const float* from,
-                        int64_t stride, float factor, bool add) const {
+void Worker::store_line(void* to, int64_t at, const std::vector<int64_t>& offsets,
+                        const float* from, int64_t stride, float factor, bool add) const {
   const int64_t n = size(offsets);
   const int64_t* where = offsets.data();
   if (plan_.dtype == ir::DType::kF32) {
@@ -171,11 +186,12 @@ void Worker::pack_keys(const Problem& at) {
 }
 
 // dst [offsets][C]: a lane a query, absent ones 0.
-void Worker::pack_query(float* dst, const void* src, int lanes, int64_t stride, const std::vector<int64_t>& offsets,
-                        bool scaled) {
+void Worker::pack_query(float* dst, const void* src, int lanes, int64_t stride,
+                        const std::vector<int64_t>& offsets, bool scaled) {
   std::array<int64_t, kMaxColumns> lines{};
   for (int j = 0; j < lanes; ++j) lines[static_cast<size_t>(j)] = j * stride;
-  kernels_.pack(dst, static_cast<int>(columns_), src, plan_.dtype, lanes, lines.data(), size(offsets), offsets.data());
+  kernels_.pack(dst, static_cast<int>(columns_), src, plan_.dtype, lanes, lines.data(),
+                size(offsets), offsets.data());
   if (scaled) rows_.scale(dst, size(offsets) * columns_, plan_.scale);
 }
 
@@ -187,7 +203,8 @@ void Worker::pack_query_rows(float* dst, const void* src, int lanes, int64_t str
   for (int64_t i = 0; i < size(offsets); i += columns_) {
     const int n = static_cast<int>(std::min(columns_, size(offsets) - i));
     float* panel = dst + i * columns_;
-    kernels_.pack(panel, static_cast<int>(columns_), src, plan_.dtype, n, offsets.data() + i, lanes, steps.data());
+    kernels_.pack(panel, static_cast<int>(columns_), src, plan_.dtype, n, offsets.data() + i, lanes,
+                  steps.data());
     std::fill(panel + lanes * columns_, panel + columns_ * columns_, 0.0F);
   }
   if (scaled) rows_.scale(dst, wide(size(offsets)) * columns_, plan_.scale);
@@ -196,7 +213,8 @@ void Worker::pack_query_rows(float* dst, const void* src, int lanes, int64_t str
 // p = scores of a group, hidden ones -inf; how many keys it looks at.
 int64_t Worker::scores(const Problem& at, int64_t first, int lanes) {
   const int64_t keys = plan_.causal ? std::min(keys_, first + lanes) : keys_;
-  pack_query(s_.q, shifted(run_.q, at.q + first * plan_.t.q), lanes, plan_.t.q, plan_.q_depth, true);
+  pack_query(s_.q, shifted(run_.q, at.q + first * plan_.t.q), lanes, plan_.t.q, plan_.q_depth,
+             true);
   times(s_.k_rows, whole_panels(keys), depth_, depth_, s_.q, s_.p);
   if (plan_.causal) {
     for (int64_t i = first + 1; i < keys; ++i) std::fill_n(s_.p + i * columns_, i - first, -kInf);
@@ -238,7 +256,9 @@ void Worker::forward(const Problem& at, int64_t first) {
     if (most[j] == -kInf) most[j] = 0;
   }
   rows_.exponentials(s_.p, keys, most, sums);
-  if (plan_.p > 0) rows_.dropout(s_.p, keys, drop(at, first), static_cast<uint64_t>(probs_stride(plan_.s, run_.step_rows)));
+  if (plan_.p > 0)
+    rows_.dropout(s_.p, keys, drop(at, first),
+                  static_cast<uint64_t>(probs_stride(plan_.s, run_.step_rows)));
   times(s_.v_columns, width_, keys_, keys, s_.p, s_.out);
   char* out = static_cast<char*>(run_.out);
   for (int j = 0; j < lanes; ++j) {
@@ -260,9 +280,11 @@ void Worker::backward(const Problem& at, int64_t first) {
   const int64_t keys = scores(at, first, lanes);
   const void* g = shifted(run_.g, at.g + first * plan_.t.g);
   pack_query(s_.g, g, lanes, plan_.t.g, plan_.g_width, false);
-  pack_query(s_.out, shifted(run_.out, at.out + first * plan_.t.out), lanes, plan_.t.out, plan_.out_width, false);
+  pack_query(s_.out, shifted(run_.out, at.out + first * plan_.t.out), lanes, plan_.t.out,
+             plan_.out_width, false);
   pack_query_rows(s_.g_rows, g, lanes, plan_.t.g, plan_.g_width, false);
-  pack_query_rows(s_.q_rows, shifted(run_.q, at.q + first * plan_.t.q), lanes, plan_.t.q, plan_.q_depth, true);
+  pack_query_rows(s_.q_rows, shifted(run_.q, at.q + first * plan_.t.q), lanes, plan_.t.q,
+                  plan_.q_depth, true);
   float* lse = s_.lanes;
   float* delta = s_.lanes + columns_;
   rows_.dot(s_.g, s_.out, width_, delta);
@@ -287,8 +309,10 @@ void Worker::backward(const Problem& at, int64_t first) {
 // dk and dv so far go to memory.
 void Worker::end_gradients(const Problem& at) {
   for (int64_t i = 0; i < keys_; ++i) {
-    store_line(run_.dk, at.dk + i * plan_.s.dk, plan_.dk_depth, s_.dk + i * wide(depth_), 1, 1, plan_.adds);
-    store_line(run_.dv, at.dv + i * plan_.s.dv, plan_.dv_width, s_.dv + i * wide(width_), 1, 1, plan_.adds);
+    store_line(run_.dk, at.dk + i * plan_.s.dk, plan_.dk_depth, s_.dk + i * wide(depth_), 1, 1,
+               plan_.adds);
+    store_line(run_.dv, at.dv + i * plan_.s.dv, plan_.dv_width, s_.dv + i * wide(width_), 1, 1,
+               plan_.adds);
   }
 }
 
@@ -310,7 +334,9 @@ void share(ThreadPool& pool, int64_t tasks, int threads, F&& f) {
 }
 
 // Small ones are not worth a fork.
-int threads_for(const AttentionPlan& plan) { return plan.flops < 200000 ? 1 : plan.threads; }
+int threads_for(const AttentionPlan& plan) {
+  return plan.flops < 200000 ? 1 : plan.threads;
+}
 
 }  // namespace
 
@@ -328,7 +354,8 @@ void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPoo
     advance(at, plan.shared, task / parts / total(plan.own), run);
     worker.pack_keys(at);
     // Of a causal problem the last groups are the largest: parts take every parts-th group.
-    for (int64_t group = task % parts; group < groups; group += parts) worker.forward(at, group * columns);
+    for (int64_t group = task % parts; group < groups; group += parts)
+      worker.forward(at, group * columns);
   });
 }
 
