@@ -11,7 +11,7 @@ namespace {
 
 // Puts intervals in the given order into the smallest gap that fits, else on top.
 int64_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t>& order) {
-  std::vector<size_t> placed;          // by offset
+  std::vector<size_t> placed;  // by offset
   std::vector<size_t> overlapping;
   int64_t top = 0;
   for (const size_t index : order) {
@@ -34,7 +34,9 @@ int64_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_
     mine.offset = best >= 0 ? best : end;
     top = std::max(top, mine.offset + mine.bytes);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
-                                   [&](size_t x, size_t y) { return intervals[x].offset < intervals[y].offset; }),
+                                   [&](size_t x, size_t y) {
+                                     return intervals[x].offset < intervals[y].offset;
+                                   }),
                   index);
   }
   return top;
@@ -47,7 +49,8 @@ int64_t place(std::vector<Interval>& intervals) {
   const std::array<bool (*)(const Interval&, const Interval&), 4> orders = {
       [](const Interval& x, const Interval& y) { return x.bytes > y.bytes; },
       [](const Interval& x, const Interval& y) {
-        return x.last - x.first > y.last - y.first || (x.last - x.first == y.last - y.first && x.bytes > y.bytes);
+        return x.last - x.first > y.last - y.first ||
+               (x.last - x.first == y.last - y.first && x.bytes > y.bytes);
       },
       [](const Interval& x, const Interval& y) { return x.first < y.first; },
       [](const Interval& x, const Interval& y) {

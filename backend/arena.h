@@ -8,7 +8,9 @@
 namespace cad::backend {
 
 inline constexpr int64_t kAlignment = 64;
-inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+inline int64_t aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 struct Interval {
   int64_t bytes = 0;

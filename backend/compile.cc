@@ -14,7 +14,8 @@ namespace cad::backend {
 
 namespace {
 
-Port port_of(const ir::Graph& g, const std::string& name, ir::ValueId value, const ir::Bindings& bindings) {
+Port port_of(const ir::Graph& g, const std::string& name, ir::ValueId value,
+             const ir::Bindings& bindings) {
   Port port;
   port.name = name;
   port.type = g.type(value);
@@ -64,20 +65,23 @@ ir::Graph drop_unused_inputs(ir::Graph g) {
 
 }  // namespace
 
-Program compile(const ir::Graph& graph, const ir::Bindings& bindings, const CompileOptions& options) {
+Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
+                const CompileOptions& options) {
   auto impl = std::make_shared<ProgramImpl>();
   impl->graph = graph;
   impl->bindings = bindings;
   const ir::Graph& g = impl->graph;
-  for (const ir::Input& input : g.inputs) impl->inputs.push_back(port_of(g, input.path, input.value, bindings));
+  for (const ir::Input& input : g.inputs)
+    impl->inputs.push_back(port_of(g, input.path, input.value, bindings));
   const std::vector<ir::ValueId>& results = g.region(ir::RegionId{0}).results;
-  CAD_CHECK(results.size() == g.outputs.size(), "{} results, {} outputs", results.size(), g.outputs.size());
+  CAD_CHECK(results.size() == g.outputs.size(), "{} results, {} outputs", results.size(),
+            g.outputs.size());
   std::vector<OutputPlace> places(results.size());
   for (size_t o = 0; o < results.size(); ++o) {
     const std::string& name = g.outputs[o].name;
     impl->outputs.push_back(port_of(g, name, results[o], bindings));
-    places[o].accumulate =
-        std::find(options.accumulate.begin(), options.accumulate.end(), name) != options.accumulate.end();
+    places[o].accumulate = std::find(options.accumulate.begin(), options.accumulate.end(), name) !=
+                           options.accumulate.end();
     for (const auto& [output, input] : options.in_place) {
       if (output != name) continue;
       for (size_t i = 0; i < impl->inputs.size(); ++i) {

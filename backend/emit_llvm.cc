@@ -13,14 +13,17 @@ using kernel::ExprId;
 using kernel::LoopDim;
 using kernel::Slot;
 
-void emit_kernel(llvm::Module& module, const kernel::Kernel& kernel, int lanes, const std::string& prefix) {
+void emit_kernel(llvm::Module& module, const kernel::Kernel& kernel, int lanes,
+                 const std::string& prefix) {
   for (size_t s = 0; s < kernel.stages.size(); ++s)
     StageEmitter(module, kernel, kernel.stages[s], lanes).emit(prefix + "_" + std::to_string(s));
 }
 
 namespace {
 
-bool is_zero(Slot s) { return s == kernel::kZero; }
+bool is_zero(Slot s) {
+  return s == kernel::kZero;
+}
 
 }  // namespace
 
@@ -32,9 +35,15 @@ void StageEmitter::analyse() {
   for (size_t d = 0; d < dims; ++d) {
     if (s_.dims[d].lanes) lane_dim_ = static_cast<int>(d);
     switch (s_.dims[d].role) {
-      case LoopDim::Role::kParallel: parallel_.push_back(d); break;
-      case LoopDim::Role::kSequential: sequential_.push_back(d); break;
-      case LoopDim::Role::kInner: inner_.push_back(d); break;
+      case LoopDim::Role::kParallel:
+        parallel_.push_back(d);
+        break;
+      case LoopDim::Role::kSequential:
+        sequential_.push_back(d);
+        break;
+      case LoopDim::Role::kInner:
+        inner_.push_back(d);
+        break;
     }
   }
   int depth = 1;
@@ -98,23 +107,24 @@ void StageEmitter::emit(const std::string& name) {
   entry_ = new_block("entry");
   b_.SetInsertPoint(entry_);
   enter(entry_);
-  counted_loop(function_->getArg(1), function_->getArg(2), b_.getInt64(1), false, [this](Value* item) {
-    // the last parallel dim is the fastest
-    Value* rest = item;
-    for (size_t i = parallel_.size(); i-- > 0;) {
-      const size_t d = parallel_[i];
-      if (i == 0) {
-        variable_[d] = rest;
-        break;
-      }
-      Value* extent = integer(s_.dims[d].extent);
-      variable_[d] = b_.CreateURem(rest, extent);
-      rest = b_.CreateUDiv(rest, extent);
-    }
-    enter(b_.GetInsertBlock());
-    emit_item();
-    leave();
-  });
+  counted_loop(function_->getArg(1), function_->getArg(2), b_.getInt64(1), false,
+               [this](Value* item) {
+                 // the last parallel dim is the fastest
+                 Value* rest = item;
+                 for (size_t i = parallel_.size(); i-- > 0;) {
+                   const size_t d = parallel_[i];
+                   if (i == 0) {
+                     variable_[d] = rest;
+                     break;
+                   }
+                   Value* extent = integer(s_.dims[d].extent);
+                   variable_[d] = b_.CreateURem(rest, extent);
+                   rest = b_.CreateUDiv(rest, extent);
+                 }
+                 enter(b_.GetInsertBlock());
+                 emit_item();
+                 leave();
+               });
   b_.CreateRetVoid();
   scopes_.clear();
 }
@@ -195,14 +205,16 @@ void StageEmitter::lane_loop(size_t d, int unroll, const Body& body) {
   mask_ = nullptr;
   counted_loop(low, high, stride, true, run);
   copies_ = 1;
-  counted_loop(whole, high, b_.getInt64(static_cast<uint64_t>(n_)), false, [&, high = high](Value* i) {
-    Value* left = b_.CreateTrunc(b_.CreateSub(high, i), b_.getInt32Ty());
-    std::vector<llvm::Constant*> numbers;
-    for (int lane = 0; lane < n_; ++lane) numbers.push_back(b_.getInt32(static_cast<uint32_t>(lane)));
-    mask_ = b_.CreateICmpSLT(llvm::ConstantVector::get(numbers), splat(left));
-    run(i);
-    mask_ = nullptr;
-  });
+  counted_loop(whole, high, b_.getInt64(static_cast<uint64_t>(n_)), false,
+               [&, high = high](Value* i) {
+                 Value* left = b_.CreateTrunc(b_.CreateSub(high, i), b_.getInt32Ty());
+                 std::vector<llvm::Constant*> numbers;
+                 for (int lane = 0; lane < n_; ++lane)
+                   numbers.push_back(b_.getInt32(static_cast<uint32_t>(lane)));
+                 mask_ = b_.CreateICmpSLT(llvm::ConstantVector::get(numbers), splat(left));
+                 run(i);
+                 mask_ = nullptr;
+               });
 }
 
 template <class Body>
@@ -237,7 +249,9 @@ void StageEmitter::clear_partials() {
   inner_loops(0, 1, [&] {
     for (const kernel::Store* s : partials)
       for (int copy = 0; copy < copies_; ++copy)
-        store(*s, copy, identity(s->combine, register_type(k_.buffers[static_cast<size_t>(s->buffer)].dtype)));
+        store(
+            *s, copy,
+            identity(s->combine, register_type(k_.buffers[static_cast<size_t>(s->buffer)].dtype)));
   });
   while (scopes_.size() > depth) leave();
   scopes_.back().block = b_.GetInsertBlock();
@@ -250,18 +264,23 @@ int cost_of(const Expr& e) {
   if (e.kind == Expr::Kind::kLoad) return e.dynamic.empty() ? 1 : 8;
   if (e.kind != Expr::Kind::kOp) return 1;
   switch (e.op) {
-    case ir::Op::kExp: return 12;
+    case ir::Op::kExp:
+      return 12;
     case ir::Op::kLog:
     case ir::Op::kTanh:
     case ir::Op::kErf:
-    case ir::Op::kSigmoid: return 16;
+    case ir::Op::kSigmoid:
+      return 16;
     case ir::Op::kSoftplus:
     case ir::Op::kSin:
     case ir::Op::kCos:
-    case ir::Op::kPow: return 40;
+    case ir::Op::kPow:
+      return 40;
     case ir::Op::kFloorDiv:
-    case ir::Op::kMod: return 12;
-    default: return 1;
+    case ir::Op::kMod:
+      return 12;
+    default:
+      return 1;
   }
 }
 
@@ -329,7 +348,8 @@ void StageEmitter::emit_phase(int phase) {
           Value* stored = x[reductions.size() + i];
           if (full[i]->accumulate) {
             Value* so_far = load_vector(*full[i], copy);
-            if (so_far->getType()->isVectorTy() && !stored->getType()->isVectorTy()) stored = splat(stored);
+            if (so_far->getType()->isVectorTy() && !stored->getType()->isVectorTy())
+              stored = splat(stored);
             stored = combine(full[i]->combine, so_far, stored);
           }
           store(*full[i], copy, stored);

@@ -16,7 +16,8 @@
 
 namespace cad::backend {
 
-void emit_kernel(llvm::Module& module, const kernel::Kernel& kernel, int lanes, const std::string& prefix);
+void emit_kernel(llvm::Module& module, const kernel::Kernel& kernel, int lanes,
+                 const std::string& prefix);
 
 // Functions of this program that kernels call.
 inline constexpr const char* kStreamKeySymbol = "colauto_stream_key";
@@ -27,7 +28,8 @@ inline constexpr const char* kPowSymbol = "colauto_pow";
 // an expression is emitted once in the outermost scope where all that it needs is known.
 class StageEmitter {
  public:
-  StageEmitter(llvm::Module& module, const kernel::Kernel& kernel, const kernel::Stage& stage, int lanes)
+  StageEmitter(llvm::Module& module, const kernel::Kernel& kernel, const kernel::Stage& stage,
+               int lanes)
       : module_(module), k_(kernel), s_(stage), n_(lanes), b_(module.getContext()) {}
   void emit(const std::string& name);
 
@@ -50,9 +52,12 @@ class StageEmitter {
   void emit_sequential(size_t k);
   void emit_row();
   void emit_phase(int phase);
-  template <class Body> void inner_loops(size_t k, int unroll, const Body& body);
-  template <class Body> void lane_loop(size_t dim, int unroll, const Body& body);
-  template <class Body> void counted_loop(Value* from, Value* to, Value* step, bool room, const Body& body);
+  template <class Body>
+  void inner_loops(size_t k, int unroll, const Body& body);
+  template <class Body>
+  void lane_loop(size_t dim, int unroll, const Body& body);
+  template <class Body>
+  void counted_loop(Value* from, Value* to, Value* step, bool room, const Body& body);
   void clear_partials();
   [[nodiscard]] int unroll_of(const std::vector<kernel::ExprId>& roots) const;
   std::pair<Value*, Value*> bounds(size_t dim);
@@ -76,7 +81,8 @@ class StageEmitter {
   Value* emit_load(const kernel::Expr& e, int depth, int copy);
   void store(const kernel::Store& s, int copy, Value* value);
   Value* load_elements(int32_t buffer, const kernel::Linear& linear, Value* address,
-                       const std::vector<std::pair<Value*, kernel::Slot>>& lane_terms, Value* predicate);
+                       const std::vector<std::pair<Value*, kernel::Slot>>& lane_terms,
+                       Value* predicate);
   Value* load_vector(const kernel::Store& s, int copy);
   Value* argument(size_t offset);
 
@@ -84,7 +90,8 @@ class StageEmitter {
   Value* value(kernel::ExprId e, int copy);
   Value* emit_expr(const kernel::Expr& e, int depth, int copy);
   llvm::Type* like(Value* x, llvm::Type* scalar);
-  Value* emit_op(const kernel::Expr& e, const std::vector<Value*>& x, const std::vector<ir::DType>& types);
+  Value* emit_op(const kernel::Expr& e, const std::vector<Value*>& x,
+                 const std::vector<ir::DType>& types);
   Value* emit_float_op(ir::Op op, const std::vector<Value*>& x);
   Value* emit_int_op(ir::Op op, const std::vector<Value*>& x);
   Value* emit_comparison(ir::Op op, Value* a, Value* b);
@@ -120,20 +127,21 @@ class StageEmitter {
   Value* args_ = nullptr;
 
   int lane_dim_ = -1;
-  bool lanes_are_rows_ = false;            // the lane dim is sequential
+  bool lanes_are_rows_ = false;  // the lane dim is sequential
   std::vector<int> depth_of_dim_;
   std::vector<size_t> parallel_, sequential_, inner_;
   int row_depth_ = 1;
-  std::vector<int> depth_;                 // of exprs
-  std::vector<char> varying_;              // of exprs: differs between lanes
-  std::vector<Value*> variable_;           // of dims
+  std::vector<int> depth_;        // of exprs
+  std::vector<char> varying_;     // of exprs: differs between lanes
+  std::vector<Value*> variable_;  // of dims
   std::vector<Scope> scopes_;
   std::map<kernel::Slot, Value*> integers_;
   std::map<int32_t, Value*> buffers_;
-  Value* mask_ = nullptr;                  // lanes in use; null: all
-  int copies_ = 1;                         // vectors side by side in the lane loop that is open
-  std::vector<std::vector<Value*>> accumulators_, index_accumulators_;  // allocas: [reduction][copy]
-  std::vector<std::vector<Value*>> results_;                            // [reduction][copy]
+  Value* mask_ = nullptr;  // lanes in use; null: all
+  int copies_ = 1;         // vectors side by side in the lane loop that is open
+  std::vector<std::vector<Value*>> accumulators_,
+      index_accumulators_;                    // allocas: [reduction][copy]
+  std::vector<std::vector<Value*>> results_;  // [reduction][copy]
   std::map<std::pair<uint64_t, std::vector<kernel::ExprId>>, Value*> keys_;
   std::map<std::pair<Value*, bool>, std::vector<Value*>> round_keys_;
   std::map<size_t, Value*> arguments_;

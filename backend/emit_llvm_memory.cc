@@ -30,13 +30,15 @@ llvm::Value* StageEmitter::integer(Slot slot) {
   llvm::Type* i64 = b_.getInt64Ty();
   llvm::Type* byte = b_.getInt8Ty();
   Value* field = b_.CreateGEP(byte, args_, b_.getInt64(offsetof(KernelArgs, ints)));
-  Value* ints = b_.CreateLoad(llvm::PointerType::get(i64, 0), pointer_to(field, llvm::PointerType::get(i64, 0)));
+  Value* ints = b_.CreateLoad(llvm::PointerType::get(i64, 0),
+                              pointer_to(field, llvm::PointerType::get(i64, 0)));
   known = b_.CreateLoad(i64, b_.CreateGEP(i64, ints, b_.getInt64(static_cast<uint64_t>(slot))));
   return known;
 }
 
 kernel::Slot StageEmitter::lane_stride(const kernel::Linear& linear) const {
-  if (lane_dim_ < 0 || static_cast<size_t>(lane_dim_) >= linear.strides.size()) return kernel::kZero;
+  if (lane_dim_ < 0 || static_cast<size_t>(lane_dim_) >= linear.strides.size())
+    return kernel::kZero;
   return linear.strides[static_cast<size_t>(lane_dim_)];
 }
 
@@ -53,7 +55,9 @@ llvm::Value* StageEmitter::base_address(const kernel::Linear& linear, int depth)
     b_.SetInsertPoint(here.block);
   for (size_t d = 0; d < linear.strides.size(); ++d) {
     if (depth == 0 || depth_of_dim_[d] != depth || linear.strides[d] == kernel::kZero) continue;
-    Value* term = linear.strides[d] == kernel::kOne ? variable_[d] : b_.CreateMul(variable_[d], integer(linear.strides[d]));
+    Value* term = linear.strides[d] == kernel::kOne
+                      ? variable_[d]
+                      : b_.CreateMul(variable_[d], integer(linear.strides[d]));
     sum = b_.CreateAdd(sum, term);
   }
   return scope(depth).addresses[&linear] = sum;
@@ -81,11 +85,16 @@ llvm::Value* StageEmitter::lane_offsets(const kernel::Linear& linear, Value* sca
 
 llvm::Type* StageEmitter::stored_type(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return b_.getFloatTy();
-    case DType::kBF16: return b_.getInt16Ty();
-    case DType::kF16: return b_.getHalfTy();
-    case DType::kI32: return b_.getInt32Ty();
-    case DType::kBool: return b_.getInt8Ty();
+    case DType::kF32:
+      return b_.getFloatTy();
+    case DType::kBF16:
+      return b_.getInt16Ty();
+    case DType::kF16:
+      return b_.getHalfTy();
+    case DType::kI32:
+      return b_.getInt32Ty();
+    case DType::kBool:
+      return b_.getInt8Ty();
   }
   return nullptr;
 }
@@ -109,9 +118,11 @@ llvm::Value* StageEmitter::buffer_pointer(int32_t buffer, Value* element) {
     } else {
       // buffers of the call are numbered without the scratch ones
       uint64_t number = 0;
-      for (int32_t i = 0; i < buffer; ++i) number += k_.buffers[static_cast<size_t>(i)].scratch ? 0 : 1;
+      for (int32_t i = 0; i < buffer; ++i)
+        number += k_.buffers[static_cast<size_t>(i)].scratch ? 0 : 1;
       Value* field = b_.CreateGEP(byte, args_, b_.getInt64(offsetof(KernelArgs, buffers)));
-      Value* table = b_.CreateLoad(llvm::PointerType::get(pointer, 0), pointer_to(field, llvm::PointerType::get(pointer, 0)));
+      Value* table = b_.CreateLoad(llvm::PointerType::get(pointer, 0),
+                                   pointer_to(field, llvm::PointerType::get(pointer, 0)));
       Value* entry = b_.CreateLoad(pointer, b_.CreateGEP(pointer, table, b_.getInt64(number)));
       base = pointer_to(entry, type);
     }
@@ -122,29 +133,39 @@ llvm::Value* StageEmitter::buffer_pointer(int32_t buffer, Value* element) {
 llvm::Value* StageEmitter::to_register(Value* stored, DType dtype) {
   llvm::Type* type = stored->getType();
   auto like = [&](llvm::Type* scalar) -> llvm::Type* {
-    return type->isVectorTy() ? llvm::FixedVectorType::get(scalar, static_cast<unsigned>(n_)) : scalar;
+    return type->isVectorTy() ? llvm::FixedVectorType::get(scalar, static_cast<unsigned>(n_))
+                              : scalar;
   };
   switch (dtype) {
     case DType::kBF16: {
       Value* wide = b_.CreateZExt(stored, like(b_.getInt32Ty()));
-      return b_.CreateBitCast(b_.CreateShl(wide, llvm::ConstantInt::get(wide->getType(), 16)), like(b_.getFloatTy()));
+      return b_.CreateBitCast(b_.CreateShl(wide, llvm::ConstantInt::get(wide->getType(), 16)),
+                              like(b_.getFloatTy()));
     }
-    case DType::kF16: return b_.CreateFPExt(stored, like(b_.getFloatTy()));
-    case DType::kBool: return b_.CreateICmpNE(stored, llvm::Constant::getNullValue(type));
-    default: return stored;
+    case DType::kF16:
+      return b_.CreateFPExt(stored, like(b_.getFloatTy()));
+    case DType::kBool:
+      return b_.CreateICmpNE(stored, llvm::Constant::getNullValue(type));
+    default:
+      return stored;
   }
 }
 
 llvm::Value* StageEmitter::to_memory(Value* value, DType dtype) {
   llvm::Type* scalar = stored_type(dtype);
-  llvm::Type* type = value->getType()->isVectorTy()
-                         ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(scalar, static_cast<unsigned>(n_)))
-                         : scalar;
+  llvm::Type* type =
+      value->getType()->isVectorTy()
+          ? static_cast<llvm::Type*>(llvm::FixedVectorType::get(scalar, static_cast<unsigned>(n_)))
+          : scalar;
   switch (dtype) {
-    case DType::kBF16: return VectorMath(b_).round_to_bf16(value);
-    case DType::kF16: return b_.CreateFPTrunc(value, type);
-    case DType::kBool: return b_.CreateZExt(value, type);
-    default: return value;
+    case DType::kBF16:
+      return VectorMath(b_).round_to_bf16(value);
+    case DType::kF16:
+      return b_.CreateFPTrunc(value, type);
+    case DType::kBool:
+      return b_.CreateZExt(value, type);
+    default:
+      return value;
   }
 }
 
@@ -156,7 +177,8 @@ llvm::Value* StageEmitter::emit_load(const Expr& e, int depth, int copy) {
     if (i->getType()->isVectorTy()) {
       lane_terms.emplace_back(i, stride);
     } else {
-      address = b_.CreateAdd(address, b_.CreateMul(b_.CreateSExt(i, b_.getInt64Ty()), integer(stride)));
+      address =
+          b_.CreateAdd(address, b_.CreateMul(b_.CreateSExt(i, b_.getInt64Ty()), integer(stride)));
     }
   }
   Value* predicate = e.predicate >= 0 ? value(e.predicate, copy) : nullptr;
@@ -164,8 +186,10 @@ llvm::Value* StageEmitter::emit_load(const Expr& e, int depth, int copy) {
 }
 
 // One element, or one a lane: at `address` plus the lane's stride and dynamic terms.
-llvm::Value* StageEmitter::load_elements(int32_t buffer, const kernel::Linear& linear, Value* address,
-                                         const std::vector<std::pair<Value*, Slot>>& lane_terms, Value* predicate) {
+llvm::Value* StageEmitter::load_elements(int32_t buffer, const kernel::Linear& linear,
+                                         Value* address,
+                                         const std::vector<std::pair<Value*, Slot>>& lane_terms,
+                                         Value* predicate) {
   const DType dtype = k_.buffers[static_cast<size_t>(buffer)].dtype;
   llvm::Type* type = stored_type(dtype);
   const llvm::Align align(static_cast<uint64_t>(ir::dtype_bytes(dtype)));
@@ -181,7 +205,8 @@ llvm::Value* StageEmitter::load_elements(int32_t buffer, const kernel::Linear& l
     Value* zero = b_.CreateAlloca(type);
     b_.restoreIP(here);
     b_.CreateAlignedStore(llvm::Constant::getNullValue(type), zero, align);
-    return to_register(b_.CreateAlignedLoad(type, b_.CreateSelect(predicate, pointer, zero), align), dtype);
+    return to_register(b_.CreateAlignedLoad(type, b_.CreateSelect(predicate, pointer, zero), align),
+                       dtype);
   }
   llvm::Type* vector = llvm::FixedVectorType::get(type, static_cast<unsigned>(n_));
   Value* mask = mask_;
@@ -192,16 +217,22 @@ llvm::Value* StageEmitter::load_elements(int32_t buffer, const kernel::Linear& l
   if (!gathered && lane_stride(linear) == kernel::kOne) {
     Value* pointer = pointer_to(buffer_pointer(buffer, address), vector);
     if (mask == nullptr) return to_register(b_.CreateAlignedLoad(vector, pointer, align), dtype);
-    return to_register(b_.CreateMaskedLoad(vector, pointer, align, mask, llvm::Constant::getNullValue(vector)), dtype);
+    return to_register(
+        b_.CreateMaskedLoad(vector, pointer, align, mask, llvm::Constant::getNullValue(vector)),
+        dtype);
   }
   Value* offsets = lane_offsets(linear, address);
   for (const auto& [i, stride] : lane_terms) {
     llvm::Type* wide = llvm::FixedVectorType::get(b_.getInt64Ty(), static_cast<unsigned>(n_));
     offsets = b_.CreateAdd(offsets, b_.CreateMul(b_.CreateSExt(i, wide), splat(integer(stride))));
   }
-  if (mask == nullptr) mask = llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), static_cast<unsigned>(n_)));
+  if (mask == nullptr)
+    mask = llvm::Constant::getAllOnesValue(
+        llvm::FixedVectorType::get(b_.getInt1Ty(), static_cast<unsigned>(n_)));
   Value* pointers = buffer_pointer(buffer, offsets);
-  return to_register(b_.CreateMaskedGather(vector, pointers, align, mask, llvm::Constant::getNullValue(vector)), dtype);
+  return to_register(
+      b_.CreateMaskedGather(vector, pointers, align, mask, llvm::Constant::getNullValue(vector)),
+      dtype);
 }
 
 // Writes one vector (or element); an accumulating store combines with what is there.
@@ -230,7 +261,8 @@ void StageEmitter::store(const kernel::Store& s, int copy, Value* x) {
   Value* mask = mask_ != nullptr ? mask_
                                  : llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(
                                        b_.getInt1Ty(), static_cast<unsigned>(n_)));
-  b_.CreateMaskedScatter(to_memory(x, dtype), buffer_pointer(s.buffer, lane_offsets(s.linear, address)), align, mask);
+  b_.CreateMaskedScatter(to_memory(x, dtype),
+                         buffer_pointer(s.buffer, lane_offsets(s.linear, address)), align, mask);
 }
 
 // What an accumulating store has so far.

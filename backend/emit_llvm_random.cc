@@ -1,5 +1,6 @@
-// backend/emit_llvm_random.cc -- Philox4x32-10 in vectors: the same words, bit for bit, as ir/random.h
-// for the element, whatever nest computes it. Keys and normal deviates come from that file itself.
+// backend/emit_llvm_random.cc -- Philox4x32-10 in vectors: the same words, bit for bit, as
+// ir/random.h for the element, whatever nest computes it. Keys and normal deviates come from that
+// file itself.
 #include <cstddef>
 
 #include "backend/emit_llvm.h"
@@ -43,13 +44,14 @@ llvm::Value* StageEmitter::stream_key(const Expr& e) {
   b_.restoreIP(here);
   for (size_t i = 0; i < numbers.size(); ++i)
     b_.CreateStore(b_.CreateSExt(numbers[i], i64), b_.CreateGEP(i64, table, b_.getInt64(i)));
-  llvm::FunctionCallee callee =
-      module_.getOrInsertFunction(kStreamKeySymbol, i64, i64, i64, llvm::PointerType::get(i64, 0), i64);
-  return known = b_.CreateCall(callee, {argument(offsetof(KernelArgs, seed)), b_.getInt64(e.site), table,
-                                        b_.getInt64(numbers.size())});
+  llvm::FunctionCallee callee = module_.getOrInsertFunction(kStreamKeySymbol, i64, i64, i64,
+                                                            llvm::PointerType::get(i64, 0), i64);
+  return known = b_.CreateCall(callee, {argument(offsetof(KernelArgs, seed)), b_.getInt64(e.site),
+                                        table, b_.getInt64(numbers.size())});
 }
 
-// The ten keys of a stream's rounds, splat and ready outside of all loops that do not need them inside.
+// The ten keys of a stream's rounds, splat and ready outside of all loops that do not need them
+// inside.
 const std::vector<llvm::Value*>& StageEmitter::round_keys(const Expr& e, bool vector) {
   int depth = 0;
   for (ExprId o : e.operands) depth = std::max(depth, depth_[static_cast<size_t>(o)]);
@@ -75,16 +77,21 @@ const std::vector<llvm::Value*>& StageEmitter::round_keys(const Expr& e, bool ve
 }
 
 // The first `words` words of the block of each element (i64, scalar or vector). Words stay in i64
-// lanes, of which the low half counts: a product is one 32 x 32 -> 64 multiplication, its high half a shift.
-std::vector<llvm::Value*> StageEmitter::philox(const std::vector<Value*>& keys, Value* element, int words) {
+// lanes, of which the low half counts: a product is one 32 x 32 -> 64 multiplication, its high half
+// a shift.
+std::vector<llvm::Value*> StageEmitter::philox(const std::vector<Value*>& keys, Value* element,
+                                               int words) {
   llvm::Type* type = element->getType();
   auto wide = [&](uint64_t x) { return llvm::ConstantInt::get(type, x); };
-  auto times = [&](Value* x, uint64_t by) { return b_.CreateMul(b_.CreateAnd(x, wide(0xFFFFFFFF)), wide(by)); };
+  auto times = [&](Value* x, uint64_t by) {
+    return b_.CreateMul(b_.CreateAnd(x, wide(0xFFFFFFFF)), wide(by));
+  };
   auto high = [&](Value* x) { return b_.CreateLShr(x, wide(32)); };
   Value* step = argument(offsetof(KernelArgs, step));
   Value* step_high = b_.CreateLShr(step, b_.getInt64(32));
   const bool vector = type->isVectorTy();
-  Value* c[4] = {element, high(element), vector ? splat(step) : step, vector ? splat(step_high) : step_high};
+  Value* c[4] = {element, high(element), vector ? splat(step) : step,
+                 vector ? splat(step_high) : step_high};
   for (size_t round = 0; round < 10; ++round) {
     Value* p0 = times(c[0], 0xD2511F53);
     Value* p1 = times(c[2], 0xCD9E8D57);
@@ -94,7 +101,8 @@ std::vector<llvm::Value*> StageEmitter::philox(const std::vector<Value*>& keys, 
     c[3] = p0;
   }
   std::vector<Value*> result;
-  for (int w = 0; w < words; ++w) result.push_back(b_.CreateTrunc(c[w], like(element, b_.getInt32Ty())));
+  for (int w = 0; w < words; ++w)
+    result.push_back(b_.CreateTrunc(c[w], like(element, b_.getInt32Ty())));
   return result;
 }
 

@@ -1,5 +1,5 @@
-// backend/emit_llvm_reduce.cc -- reductions: accumulators in registers (several a reduction when the
-// loop is unrolled), combined in a fixed order, then across lanes. See backend/emit_llvm.h.
+// backend/emit_llvm_reduce.cc -- reductions: accumulators in registers (several a reduction when
+// the loop is unrolled), combined in a fixed order, then across lanes. See backend/emit_llvm.h.
 #include <cmath>
 #include <limits>
 
@@ -17,8 +17,7 @@ constexpr uint32_t kNoIndex = 0x7FFFFFFF;
 llvm::Value* StageEmitter::identity(Kind kind, llvm::Type* type) {
   if (kind == Kind::kSum) return llvm::Constant::getNullValue(type);
   const bool high = kind == Kind::kMin;
-  if (type->isFPOrFPVectorTy())
-    return llvm::ConstantFP::getInfinity(type, /*Negative=*/!high);
+  if (type->isFPOrFPVectorTy()) return llvm::ConstantFP::getInfinity(type, /*Negative=*/!high);
   return llvm::ConstantInt::get(type, high ? 0x7FFFFFFFULL : 0x80000000ULL);
 }
 
@@ -40,7 +39,9 @@ llvm::Value* StageEmitter::across_lanes(Kind kind, Value* vector) {
   for (int width = n_ / 2; width >= 1; width /= 2) {
     std::vector<int> upper(static_cast<size_t>(n_), -1);
     for (int lane = 0; lane < width; ++lane) upper[static_cast<size_t>(lane)] = lane + width;
-    vector = combine(kind, vector, b_.CreateShuffleVector(vector, llvm::UndefValue::get(vector->getType()), upper));
+    vector =
+        combine(kind, vector,
+                b_.CreateShuffleVector(vector, llvm::UndefValue::get(vector->getType()), upper));
   }
   return b_.CreateExtractElement(vector, b_.getInt64(0));
 }
@@ -107,31 +108,37 @@ void StageEmitter::close_reduction(size_t r, int copies) {
   std::vector<Value*> totals, indices;
   for (int copy = 0; copy < copies; ++copy) {
     totals.push_back(b_.CreateLoad(type, accumulators_[r][static_cast<size_t>(copy)]));
-    if (argmax) indices.push_back(b_.CreateLoad(index_type, index_accumulators_[r][static_cast<size_t>(copy)]));
+    if (argmax)
+      indices.push_back(
+          b_.CreateLoad(index_type, index_accumulators_[r][static_cast<size_t>(copy)]));
   }
-  auto found = [&](Value* index) {   // nothing was comparable: index 0
+  auto found = [&](Value* index) {  // nothing was comparable: index 0
     Value* none = b_.CreateICmpEQ(index, llvm::ConstantInt::get(index->getType(), kNoIndex));
     return b_.CreateSelect(none, llvm::Constant::getNullValue(index->getType()), index);
   };
   if (lanes_are_rows_ || lane_dim_ < 0) {
     for (int copy = 0; copy < copies; ++copy)
-      results_[r].push_back(argmax ? found(indices[static_cast<size_t>(copy)]) : totals[static_cast<size_t>(copy)]);
+      results_[r].push_back(argmax ? found(indices[static_cast<size_t>(copy)])
+                                   : totals[static_cast<size_t>(copy)]);
     return;
   }
   if (!argmax) {
     Value* total = totals[0];
-    for (size_t copy = 1; copy < totals.size(); ++copy) total = combine(reduction.kind, total, totals[copy]);
+    for (size_t copy = 1; copy < totals.size(); ++copy)
+      total = combine(reduction.kind, total, totals[copy]);
     results_[r].push_back(across_lanes(reduction.kind, total));
     return;
   }
   Value* best = totals[0];
-  for (size_t copy = 1; copy < totals.size(); ++copy) best = combine(Kind::kMax, best, totals[copy]);
+  for (size_t copy = 1; copy < totals.size(); ++copy)
+    best = combine(Kind::kMax, best, totals[copy]);
   Value* top = splat(across_lanes(Kind::kMax, best));
   Value* lowest = nullptr;
   for (size_t copy = 0; copy < totals.size(); ++copy) {
     const bool floats = type->isFPOrFPVectorTy();
     Value* here = floats ? b_.CreateFCmpOEQ(totals[copy], top) : b_.CreateICmpEQ(totals[copy], top);
-    Value* candidate = b_.CreateSelect(here, indices[copy], llvm::ConstantInt::get(index_type, kNoIndex));
+    Value* candidate =
+        b_.CreateSelect(here, indices[copy], llvm::ConstantInt::get(index_type, kNoIndex));
     lowest = lowest == nullptr ? candidate : combine(Kind::kMin, lowest, candidate);
   }
   results_[r].push_back(found(across_lanes(Kind::kMin, lowest)));

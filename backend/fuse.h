@@ -1,8 +1,8 @@
 // backend/fuse.h -- inside of the partition: a group of nodes as one loop nest, before it is a
 // kernel. A LoopProgram is what pulling the group's outputs through its nodes gives: every value is
-// evaluated where it is needed, at indices that are affine in the loops (renames, splits, slices and
-// flips vanish) plus dynamic terms (gathers). No order of loops yet: backend/fuse_schedule.cc picks
-// it and writes kernel IR. Which nodes form a group: backend/partition_groups.cc.
+// evaluated where it is needed, at indices that are affine in the loops (renames, splits, slices
+// and flips vanish) plus dynamic terms (gathers). No order of loops yet: backend/fuse_schedule.cc
+// picks it and writes kernel IR. Which nodes form a group: backend/partition_groups.cc.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Index {
 
 struct Loop {
   int64_t extent = 1;
-  bool inner = false;      // a reduction runs over it
+  bool inner = false;  // a reduction runs over it
 };
 
 // kernel::Expr with numbers in place of slots.
@@ -51,16 +51,16 @@ struct LoopExpr {
   ir::DType rounds = ir::DType::kF32;
   std::vector<ExprId> operands;
   double value = 0;
-  ir::ValueId buffer;      // kLoad: the stored value
-  Index index;             // kLoad address, kIndex value, kRandom element
+  ir::ValueId buffer;  // kLoad: the stored value
+  Index index;         // kLoad address, kIndex value, kRandom element
   ExprId predicate = -1;
   int32_t reduction = -1;
   int64_t row_stride = 0;
   Affine rows;
   uint64_t site = 0;
   // derived
-  uint64_t loops = 0;      // bit l: depends on loop l
-  int level = 0;           // phases that have to be done before: 0, or 1 + phase of a reduction
+  uint64_t loops = 0;  // bit l: depends on loop l
+  int level = 0;       // phases that have to be done before: 0, or 1 + phase of a reduction
 };
 
 struct LoopReduction {
@@ -72,16 +72,16 @@ struct LoopReduction {
 
 struct LoopStore {
   ir::ValueId value;
-  Affine address;          // in the value's own dense storage
+  Affine address;  // in the value's own dense storage
   ExprId expr = -1;
-  bool row = false;        // independent of the inner loops
+  bool row = false;  // independent of the inner loops
 };
 
 // A sum over all outer loops that keeps the inner ones, beside reductions over the inner ones: the
 // gain's gradient in the kernel of a layer norm's gradient.
 struct LoopColumn {
   ir::ValueId value;
-  Affine address;          // in the value's own dense storage
+  Affine address;  // in the value's own dense storage
   ExprId operand = -1;
   ir::DType dtype = ir::DType::kF32;
 };
@@ -92,7 +92,7 @@ struct LoopProgram {
   std::vector<LoopReduction> reductions;
   std::vector<LoopStore> stores;
   std::vector<LoopColumn> columns;
-  std::map<ir::NodeId, double> work;      // member -> times it is evaluated, over its result's elements
+  std::map<ir::NodeId, double> work;  // member -> times it is evaluated, over its result's elements
   [[nodiscard]] bool has_inner() const;
   [[nodiscard]] uint64_t inner_mask() const;
 };
@@ -101,17 +101,17 @@ struct LoopProgram {
 struct RegionContext {
   const ir::Graph* graph = nullptr;
   const ir::Bindings* bindings = nullptr;
-  std::vector<int64_t> extents;           // by dim
+  std::vector<int64_t> extents;  // by dim
   const std::vector<Layout>* layouts = nullptr;
-  std::vector<char> free;                 // by node: cheap enough to evaluate in every user
-  std::vector<char> fusible;              // by node: may stand in a kernel
+  std::vector<char> free;     // by node: cheap enough to evaluate in every user
+  std::vector<char> fusible;  // by node: may stand in a kernel
   [[nodiscard]] int64_t extent(ir::DimId d) const { return extents[static_cast<size_t>(d.index)]; }
   [[nodiscard]] int64_t elements(const ir::Type& t) const;
 };
 
 struct Group {
-  std::vector<ir::NodeId> nodes;          // members, in region order
-  std::vector<ir::ValueId> stored;        // their values that others read
+  std::vector<ir::NodeId> nodes;    // members, in region order
+  std::vector<ir::ValueId> stored;  // their values that others read
 };
 
 // nullopt: this group is no single nest (`why` says what stood in the way).
@@ -128,7 +128,7 @@ bool starves_threads(const LoopProgram& program);
 struct ScheduledKernel {
   kernel::Kernel kernel;
   KernelCall call;
-  std::vector<std::pair<ir::ValueId, ir::ValueId>> overwrites;   // output, input it may replace
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> overwrites;  // output, input it may replace
 };
 ScheduledKernel schedule(const RegionContext& context, LoopProgram program, int64_t lanes);
 

@@ -24,7 +24,8 @@ void key_of(const Index& i, std::vector<int64_t>& key) {
   size_t used = i.affine.coefs.size();
   while (used > 0 && i.affine.coefs[used - 1] == 0) --used;
   key.push_back(static_cast<int64_t>(used));
-  key.insert(key.end(), i.affine.coefs.begin(), i.affine.coefs.begin() + static_cast<std::ptrdiff_t>(used));
+  key.insert(key.end(), i.affine.coefs.begin(),
+             i.affine.coefs.begin() + static_cast<std::ptrdiff_t>(used));
   key.push_back(static_cast<int64_t>(i.dynamic.size()));
   for (const auto& [expr, factor] : i.dynamic) {
     key.push_back(expr);
@@ -90,7 +91,7 @@ bool Evaluator::attempt(bool largest_first) {
     evaluate_sink(v);
     if (failed_ || restart_) return false;
   }
-  for (ValueId v : group_.stored) {   // a stored value that only free nodes read
+  for (ValueId v : group_.stored) {  // a stored value that only free nodes read
     if (candidates_.count(v) == 0 && settled_.count(v) == 0) evaluate_sink(v);
     if (failed_) return false;
   }
@@ -109,7 +110,8 @@ std::vector<ValueId> Evaluator::sinks() const {
     if (!seen.insert(v).second) continue;
     read.insert(v);
     NodeId def = g_.value(v).def;
-    if (!def.valid() || members_.count(def) != 0 || c_.free[static_cast<size_t>(def.index)] == 0) continue;
+    if (!def.valid() || members_.count(def) != 0 || c_.free[static_cast<size_t>(def.index)] == 0)
+      continue;
     for (ValueId o : g_.node(def).operands) work.push_back(o);
   }
   std::vector<ValueId> result;
@@ -213,10 +215,16 @@ ExprId Evaluator::fail(const std::string& why) {
 }
 
 ExprId Evaluator::add_expr(LoopExpr e) {
-  std::vector<int64_t> key = {static_cast<int64_t>(e.kind), static_cast<int64_t>(e.op),
-                              static_cast<int64_t>(e.dtype), static_cast<int64_t>(e.rounds),
-                              bits_of(e.value), e.buffer.index, e.predicate, e.reduction,
-                              e.row_stride, static_cast<int64_t>(e.site)};
+  std::vector<int64_t> key = {static_cast<int64_t>(e.kind),
+                              static_cast<int64_t>(e.op),
+                              static_cast<int64_t>(e.dtype),
+                              static_cast<int64_t>(e.rounds),
+                              bits_of(e.value),
+                              e.buffer.index,
+                              e.predicate,
+                              e.reduction,
+                              e.row_stride,
+                              static_cast<int64_t>(e.site)};
   key.insert(key.end(), e.operands.begin(), e.operands.end());
   key.push_back(-7);
   key_of(e.index, key);
@@ -240,7 +248,8 @@ ExprId Evaluator::add_expr(LoopExpr e) {
 
 const Index& Evaluator::DimIndex::at(DimId d) const {
   int position = type->position(d);
-  CAD_CHECK(position >= 0, "a kernel node's operand has a dim that its result lacks (dim {})", d.index);
+  CAD_CHECK(position >= 0, "a kernel node's operand has a dim that its result lacks (dim {})",
+            d.index);
   return (*indices)[static_cast<size_t>(position)];
 }
 
@@ -329,12 +338,23 @@ ExprId Evaluator::node_value(NodeId id, const Indices& indices, ExprId predicate
     result = random(n, at, predicate);
   } else {
     switch (n.op) {
-      case Op::kGather: result = gather(n, at, predicate); break;
-      case Op::kSelect: result = select(n, at, predicate); break;
-      case Op::kUnselect: result = unselect(n, at, predicate); break;
-      case Op::kWindow: result = window(n, at, predicate); break;
-      case Op::kUnwindow: result = unwindow(n, at, predicate); break;
-      default: CAD_CHECK(false, "op `{}` is no part of a kernel", ir::op_name(n.op));
+      case Op::kGather:
+        result = gather(n, at, predicate);
+        break;
+      case Op::kSelect:
+        result = select(n, at, predicate);
+        break;
+      case Op::kUnselect:
+        result = unselect(n, at, predicate);
+        break;
+      case Op::kWindow:
+        result = window(n, at, predicate);
+        break;
+      case Op::kUnwindow:
+        result = unwindow(n, at, predicate);
+        break;
+      default:
+        CAD_CHECK(false, "op `{}` is no part of a kernel", ir::op_name(n.op));
     }
   }
   if (failed_ || restart_ || members_.count(id) == 0) return result;
@@ -369,7 +389,7 @@ bool Evaluator::settle_stores() {
     for (const StoreCandidate& candidate : candidates_[v]) {
       uint64_t used = 0;
       int64_t lowest = candidate.address.constant;
-      std::vector<std::pair<int64_t, int64_t>> terms;   // |stride|, extent
+      std::vector<std::pair<int64_t, int64_t>> terms;  // |stride|, extent
       for (size_t l = 0; l < p_.loops.size(); ++l) {
         int64_t c = candidate.address.coef(l);
         if (c == 0) continue;
@@ -384,7 +404,8 @@ bool Evaluator::settle_stores() {
         exact = exact && stride == radix;
         radix *= extent;
       }
-      const int64_t elements = c_.elements(g_.type(v));   // of nothing: strides may be 0, and do not matter
+      const int64_t elements =
+          c_.elements(g_.type(v));  // of nothing: strides may be 0, and do not matter
       if (elements != 0 && (!exact || radix != elements)) continue;
       const bool row = p_.has_inner() && (used & p_.inner_mask()) == 0;
       Affine address = candidate.address;

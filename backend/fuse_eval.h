@@ -13,7 +13,7 @@
 
 namespace cad::backend::fuse {
 
-using Indices = std::vector<Index>;   // parallel to a type's dims
+using Indices = std::vector<Index>;  // parallel to a type's dims
 
 class Evaluator {
  public:
@@ -24,13 +24,16 @@ class Evaluator {
   [[nodiscard]] const std::string& why() const { return why_; }
 
  private:
-  struct DimIndex {                    // a result's dims and the index of each
+  struct DimIndex {  // a result's dims and the index of each
     const ir::Type* type;
     const Indices* indices;
     [[nodiscard]] const Index& at(ir::DimId d) const;
     [[nodiscard]] bool has(ir::DimId d) const { return type->has(d); }
   };
-  struct StoreCandidate { Affine address; ExprId expr; };
+  struct StoreCandidate {
+    Affine address;
+    ExprId expr;
+  };
 
   // fuse_eval.cc
   bool attempt(bool largest_first);
@@ -69,7 +72,7 @@ class Evaluator {
 
   // fuse_eval_index.cc
   ExprId index_value(const Index& i);
-  ExprId in_range(const Index& i, int64_t low, int64_t high);   // -1: always
+  ExprId in_range(const Index& i, int64_t low, int64_t high);  // -1: always
   ExprId both(ExprId a, ExprId b);
   bool range(const Index& i, int64_t& low, int64_t& high) const;
   void divide(const Index& i, int64_t by, Index& quotient, Index& rest);
@@ -79,7 +82,8 @@ class Evaluator {
   ExprId unselect(const ir::Node& n, const DimIndex& at, ExprId predicate);
   ExprId window(const ir::Node& n, const DimIndex& at, ExprId predicate);
   ExprId unwindow(const ir::Node& n, const DimIndex& at, ExprId predicate);
-  ExprId guarded(ExprId condition, ir::ValueId v, const Indices& indices, ExprId predicate, double other);
+  ExprId guarded(ExprId condition, ir::ValueId v, const Indices& indices, ExprId predicate,
+                 double other);
 
   // fuse_eval_move.cc
   ExprId move(const ir::Node& n, const DimIndex& at, ExprId predicate);
@@ -95,13 +99,13 @@ class Evaluator {
   std::set<ir::NodeId> members_;
   std::set<ir::ValueId> stored_;
   std::map<ir::ValueId, std::vector<StoreCandidate>> candidates_;
-  std::map<std::vector<int64_t>, ExprId> values_;   // value, predicate, indices
-  std::map<std::vector<int64_t>, ExprId> exprs_;    // structure
+  std::map<std::vector<int64_t>, ExprId> values_;  // value, predicate, indices
+  std::map<std::vector<int64_t>, ExprId> exprs_;   // structure
   std::map<ir::DimId, std::vector<size_t>> dim_loops_;
   std::vector<std::pair<ir::DimId, size_t>> loop_dim_;  // loop -> dim, factor
   std::map<ir::DimId, std::vector<int64_t>> factors_;   // how dims are split; kept over attempts
-  std::set<ir::ValueId> settled_;                        // stored as columns
-  std::vector<uint64_t> reduction_outer_;               // loops that a reduction's result depends on
+  std::set<ir::ValueId> settled_;                       // stored as columns
+  std::vector<uint64_t> reduction_outer_;  // loops that a reduction's result depends on
   bool inner_fixed_ = false, failed_ = false, restart_ = false;
 };
 

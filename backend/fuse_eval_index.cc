@@ -44,10 +44,12 @@ ExprId Evaluator::in_range(const Index& i, int64_t low, int64_t high) {
   const bool known = range(i, least, most);
   ExprId result = -1;
   if (!known || least < low)
-    result = op(Op::kGe, {index_value(i), constant(static_cast<double>(low), DType::kI32)}, DType::kBool);
+    result = op(Op::kGe, {index_value(i), constant(static_cast<double>(low), DType::kI32)},
+                DType::kBool);
   if (!known || most >= high)
-    result = both(result, op(Op::kLt, {index_value(i), constant(static_cast<double>(high), DType::kI32)},
-                             DType::kBool));
+    result =
+        both(result, op(Op::kLt, {index_value(i), constant(static_cast<double>(high), DType::kI32)},
+                        DType::kBool));
   return result;
 }
 

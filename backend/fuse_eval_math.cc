@@ -17,7 +17,9 @@ using ir::Op;
 using ReductionKind = kernel::Reduction::Kind;
 
 namespace {
-DType computed(DType d) { return ir::is_float(d) ? DType::kF32 : d; }
+DType computed(DType d) {
+  return ir::is_float(d) ? DType::kF32 : d;
+}
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
@@ -59,8 +61,10 @@ ExprId Evaluator::pointwise(const ir::Node& n, const DimIndex& at, ExprId predic
   const DType dtype = computed(at.type->dtype);
   switch (n.op) {
     case Op::kStop:
-    case Op::kBroadcast: return x[0];
-    case Op::kCast: return cast(x[0], g_.type(n.operands[0]).dtype, at.type->dtype);
+    case Op::kBroadcast:
+      return x[0];
+    case Op::kCast:
+      return cast(x[0], g_.type(n.operands[0]).dtype, at.type->dtype);
     case Op::kPow: {
       const LoopExpr& power = p_.exprs[static_cast<size_t>(x[1])];
       if (power.kind != kernel::Expr::Kind::kConst || dtype != DType::kF32) break;
@@ -75,7 +79,8 @@ ExprId Evaluator::pointwise(const ir::Node& n, const DimIndex& at, ExprId predic
       if (p == -1) return op(Op::kDiv, {constant(1, dtype), x[0]}, dtype);
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return op(n.op, std::move(x), dtype);
 }
@@ -102,7 +107,7 @@ ExprId Evaluator::uniform(const ir::Node& n, const DimIndex& at, size_t first_nu
     else
       e.index.add(i, stride);
     if (static_cast<int>(d) == batch)
-      e.row_stride = stride;   // and the batch extent itself is left to step_rows
+      e.row_stride = stride;  // and the batch extent itself is left to step_rows
     else
       stride *= c_.extent(at.type->dims[d]);
   }
@@ -119,7 +124,8 @@ ExprId Evaluator::random(const ir::Node& n, const DimIndex& at, ExprId predicate
       std::optional<double> p = n.attrs.scalar.evaluate(*c_.bindings);
       CAD_CHECK(p.has_value(), "dropout's probability is not bound");
       ExprId keep = op(Op::kGe, {u, constant(static_cast<float>(*p), DType::kF32)}, DType::kBool);
-      ExprId scaled = op(Op::kMul, {x, constant(*p < 1 ? 1 / (1 - *p) : 0, DType::kF32)}, DType::kF32);
+      ExprId scaled =
+          op(Op::kMul, {x, constant(*p < 1 ? 1 / (1 - *p) : 0, DType::kF32)}, DType::kF32);
       return op(Op::kWhere, {keep, scaled, constant(0, DType::kF32)}, DType::kF32);
     }
     case Op::kNormal: {
@@ -136,7 +142,8 @@ ExprId Evaluator::random(const ir::Node& n, const DimIndex& at, ExprId predicate
       ExprId u = uniform(n, at, 1, Op::kUniform);
       return op(Op::kLt, {u, operand(n, 0, at, predicate)}, DType::kBool);
     }
-    default: CAD_CHECK(false, "op `{}` is not random", ir::op_name(n.op));
+    default:
+      CAD_CHECK(false, "op `{}` is not random", ir::op_name(n.op));
   }
 }
 
@@ -149,7 +156,8 @@ bool Evaluator::open_inner(const std::vector<DimId>& dims) {
       const DimId* alias = nullptr;
       if (inner_fixed_)
         for (const auto& [other, loops] : dim_loops_) {
-          bool inner = !loops.empty() && c_.extent(other) == c_.extent(d) && factors_[other] == factors_[d];
+          bool inner =
+              !loops.empty() && c_.extent(other) == c_.extent(d) && factors_[other] == factors_[d];
           for (size_t l : loops) inner = inner && p_.loops[l].inner && wanted.count(l) == 0;
           if (inner) alias = &other;
         }
@@ -180,7 +188,8 @@ bool Evaluator::open_inner(const std::vector<DimId>& dims) {
 }
 
 ExprId Evaluator::reduction(ReductionKind kind, DType dtype, ExprId operand, ExprId index,
-                            const std::vector<const Index*>& outer, const std::vector<DimId>& dims) {
+                            const std::vector<const Index*>& outer,
+                            const std::vector<DimId>& dims) {
   // over dims of size 1 there is no loop and nothing to do
   if (std::all_of(dims.begin(), dims.end(), [this](DimId d) { return c_.extent(d) == 1; }))
     return kind == ReductionKind::kArgmax ? constant(0, DType::kI32) : operand;
@@ -234,13 +243,16 @@ ExprId Evaluator::mean(const ir::Node& n, const DimIndex& at) {
   ExprId w = value(n.operands[1], rows(n.operands[1]), -1);
   if (failed_ || restart_) return w;
   w = cast(w, computed(g_.type(n.operands[1]).dtype), f);
-  ExprId term = op(Op::kWhere, {op(Op::kEq, {w, zero}, DType::kBool), zero, op(Op::kMul, {x, w}, f)}, f);
+  ExprId term =
+      op(Op::kWhere, {op(Op::kEq, {w, zero}, DType::kBool), zero, op(Op::kMul, {x, w}, f)}, f);
   ExprId total = reduction(ReductionKind::kSum, f, term, -1, outer, n.attrs.dims);
   ExprId count = reduction(ReductionKind::kSum, f, w, -1, outer, n.attrs.dims);
-  return op(Op::kWhere, {op(Op::kEq, {count, zero}, DType::kBool), zero, op(Op::kDiv, {total, count}, f)}, f);
+  return op(Op::kWhere,
+            {op(Op::kEq, {count, zero}, DType::kBool), zero, op(Op::kDiv, {total, count}, f)}, f);
 }
 
-// m = max x, s = sum exp(x - m): log(s) + m, or exp(x - m) / s. A row of -inf alone has m taken as 0.
+// m = max x, s = sum exp(x - m): log(s) + m, or exp(x - m) / s. A row of -inf alone has m taken as
+// 0.
 ExprId Evaluator::softmax_like(const ir::Node& n, const DimIndex& at, const Indices& rows) {
   const DType f = DType::kF32;
   std::vector<const Index*> outer;
@@ -288,12 +300,15 @@ ExprId Evaluator::reduce(const ir::Node& n, const DimIndex& at, ExprId predicate
       }
       return reduction(ReductionKind::kSum, dtype, x, -1, outer, n.attrs.dims);
     }
-    case Op::kReduceMax: return reduction(ReductionKind::kMax, dtype, x, -1, outer, n.attrs.dims);
-    case Op::kReduceMin: return reduction(ReductionKind::kMin, dtype, x, -1, outer, n.attrs.dims);
+    case Op::kReduceMax:
+      return reduction(ReductionKind::kMax, dtype, x, -1, outer, n.attrs.dims);
+    case Op::kReduceMin:
+      return reduction(ReductionKind::kMin, dtype, x, -1, outer, n.attrs.dims);
     case Op::kArgmax:
-      return reduction(ReductionKind::kArgmax, dtype, x, index_value(loop_index(n.attrs.dims[0])), outer,
-                       n.attrs.dims);
-    default: CAD_CHECK(false, "op `{}` is no reduction of a kernel", ir::op_name(n.op));
+      return reduction(ReductionKind::kArgmax, dtype, x, index_value(loop_index(n.attrs.dims[0])),
+                       outer, n.attrs.dims);
+    default:
+      CAD_CHECK(false, "op `{}` is no reduction of a kernel", ir::op_name(n.op));
   }
 }
 

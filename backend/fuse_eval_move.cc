@@ -29,8 +29,10 @@ ExprId Evaluator::move(const ir::Node& n, const DimIndex& at, ExprId predicate) 
       }
       return value(x, indices, predicate);
     }
-    case Op::kReshape: return reshape(n, at, predicate);
-    case Op::kTranspose: return operand(n, 0, at, predicate);
+    case Op::kReshape:
+      return reshape(n, at, predicate);
+    case Op::kTranspose:
+      return operand(n, 0, at, predicate);
     case Op::kFlip: {
       indices = operand_indices(x, at);
       int position = g_.type(x).position(a.dim);
@@ -51,9 +53,12 @@ ExprId Evaluator::move(const ir::Node& n, const DimIndex& at, ExprId predicate) 
       CAD_CHECK(fill.has_value(), "pad's value is not bound");
       return guarded(in_range(moved, 0, c_.extent(a.dim)), x, indices, predicate, *fill);
     }
-    case Op::kConcat: return concat(n, at, predicate);
-    case Op::kStack: return stack(n, at, predicate);
-    default: CAD_CHECK(false, "op `{}` is no move", ir::op_name(n.op));
+    case Op::kConcat:
+      return concat(n, at, predicate);
+    case Op::kStack:
+      return stack(n, at, predicate);
+    default:
+      CAD_CHECK(false, "op `{}` is no move", ir::op_name(n.op));
   }
 }
 
@@ -101,7 +106,8 @@ ExprId Evaluator::concat(const ir::Node& n, const DimIndex& at, ExprId predicate
     Index moved = place;
     moved.affine.constant -= offset;
     Indices indices;
-    for (DimId d : g_.type(n.operands[i]).dims) indices.push_back(d == a.dims[i] ? moved : at.at(d));
+    for (DimId d : g_.type(n.operands[i]).dims)
+      indices.push_back(d == a.dims[i] ? moved : at.at(d));
     ExprId inside = in_range(moved, 0, extent);
     ExprId part = value(n.operands[i], indices, both(predicate, inside));
     if (failed_ || restart_) return part;

@@ -1,6 +1,7 @@
-// backend/fuse_reload.cc -- a value that an early phase stores is read back by later phases, from the
-// cache, instead of being computed again: `x = a + dropout(b)` under a layer norm draws its random
-// numbers once. Also the question whether anything costly would still be computed in two phases.
+// backend/fuse_reload.cc -- a value that an early phase stores is read back by later phases, from
+// the cache, instead of being computed again: `x = a + dropout(b)` under a layer norm draws its
+// random numbers once. Also the question whether anything costly would still be computed in two
+// phases.
 #include <algorithm>
 
 #include "backend/fuse.h"
@@ -24,7 +25,8 @@ class Reload {
     auto known = done_.find({id, phase});
     if (known != done_.end()) return known->second;
     auto stored = stored_.find(id);
-    if (stored != stored_.end() && e.level < phase && e.kind != Kind::kLoad && e.rounds == ir::DType::kF32) {
+    if (stored != stored_.end() && e.level < phase && e.kind != Kind::kLoad &&
+        e.rounds == ir::DType::kF32) {
       LoopExpr load;
       load.kind = Kind::kLoad;
       load.dtype = e.dtype;
@@ -72,8 +74,10 @@ bool costly(const LoopExpr& e) {
     case ir::Op::kSoftplus:
     case ir::Op::kSin:
     case ir::Op::kCos:
-    case ir::Op::kPow: return true;
-    default: return false;   // exp: softmax computes it twice, which beats storing it
+    case ir::Op::kPow:
+      return true;
+    default:
+      return false;  // exp: softmax computes it twice, which beats storing it
   }
 }
 
@@ -156,7 +160,8 @@ bool starves_threads(const LoopProgram& program) {
     for (size_t l = 0; l < program.loops.size(); ++l)
       if (a.coef(l) != 0) elements *= static_cast<double>(program.loops[l].extent);
     for (size_t l = 0; l < program.loops.size(); ++l)
-      if (std::abs(a.coef(l)) == 1) (program.loops[l].inner ? along_inner : along_outer) += elements;
+      if (std::abs(a.coef(l)) == 1)
+        (program.loops[l].inner ? along_inner : along_outer) += elements;
   };
   for (const LoopExpr& e : program.exprs)
     if (e.kind == Kind::kLoad) weigh(e.index.affine);

@@ -17,10 +17,14 @@ namespace {
 constexpr int64_t kChunkElements = 4096;     // of a pointwise item: fits the first-level cache
 constexpr int64_t kPartialElements = 16384;  // at least, behind one partial result
 constexpr int64_t kMaxPartials = 32;
-constexpr int64_t kSmallItem = 1024;         // items smaller than this get several rows
+constexpr int64_t kSmallItem = 1024;  // items smaller than this get several rows
 
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+int64_t round_up(int64_t n, int64_t to) {
+  return (n + to - 1) / to * to;
+}
+int64_t ceil_div(int64_t n, int64_t by) {
+  return (n + by - 1) / by;
+}
 }  // namespace
 
 ScheduledKernel schedule(const RegionContext& context, LoopProgram program, int64_t lanes) {
@@ -39,7 +43,8 @@ ScheduledKernel Scheduler::run() {
   } else {
     const bool kept_lanes = [this] {
       if (outer_.empty() || inner_.empty()) return false;
-      const double along_inner = unit_weight(inner_.back()), along_outer = unit_weight(outer_.back());
+      const double along_inner = unit_weight(inner_.back()),
+                   along_outer = unit_weight(outer_.back());
       const int64_t inner = p_.loops[inner_.back()].extent, outer = p_.loops[outer_.back()].extent;
       if (inner < lanes_ / 2 && outer >= lanes_) return true;
       if (outer < lanes_ / 2 && inner >= lanes_) return false;
@@ -86,7 +91,7 @@ void Scheduler::drop_unused() {
   }
   for (size_t e = 0; e < used.size(); ++e)
     if (used[e] == 0) {
-      p_.exprs[e] = LoopExpr();    // unreachable: an unused constant
+      p_.exprs[e] = LoopExpr();  // unreachable: an unused constant
     }
   std::vector<int32_t> renumbered(reduced.size(), -1);
   std::vector<LoopReduction> kept;
@@ -103,7 +108,8 @@ void Scheduler::drop_unused() {
 template <class F>
 void Scheduler::each_affine(F&& f) const {
   for (const LoopExpr& e : p_.exprs) {
-    if (e.kind == Kind::kLoad || e.kind == Kind::kIndex || e.kind == Kind::kRandom) f(e.index.affine, e.kind == Kind::kLoad ? 1.0 : 0.0);
+    if (e.kind == Kind::kLoad || e.kind == Kind::kIndex || e.kind == Kind::kRandom)
+      f(e.index.affine, e.kind == Kind::kLoad ? 1.0 : 0.0);
     if (e.kind == Kind::kRandom) f(e.rows, 0.0);
   }
   for (const LoopStore& s : p_.stores) f(s.address, 2.0);
@@ -136,9 +142,8 @@ void Scheduler::order_loops() {
 bool Scheduler::mergeable(size_t major, size_t minor) const {
   bool fits = true;
   const int64_t extent = p_.loops[minor].extent;
-  each_affine([&](const Affine& a, double) {
-    fits = fits && a.coef(major) == a.coef(minor) * extent;
-  });
+  each_affine(
+      [&](const Affine& a, double) { fits = fits && a.coef(major) == a.coef(minor) * extent; });
   return fits;
 }
 
@@ -149,7 +154,8 @@ void Scheduler::merge_loops() {
       size_t major = (*loops)[i - 1], minor = (*loops)[i];
       if (!mergeable(major, minor)) continue;
       p_.loops[minor].extent *= p_.loops[major].extent;
-      // what depended on the major loop depends on the minor one (its coefficient is 0 in both, else)
+      // what depended on the major loop depends on the minor one (its coefficient is 0 in both,
+      // else)
       for (LoopExpr& e : p_.exprs) {
         if ((e.loops >> major & 1) != 0) e.loops |= uint64_t{1} << minor;
         e.loops &= ~(uint64_t{1} << major);
@@ -195,9 +201,11 @@ bool Scheduler::single_phase_sums() const {
 }
 
 // The outer loops as items; the last ones as loops of an item when rows are short.
-std::vector<Scheduler::Dim> Scheduler::parallel_dims(const std::vector<size_t>& loops, int64_t row) const {
+std::vector<Scheduler::Dim> Scheduler::parallel_dims(const std::vector<size_t>& loops,
+                                                     int64_t row) const {
   std::vector<Dim> dims;
-  for (size_t l : loops) dims.push_back({static_cast<int>(l), Role::kParallel, p_.loops[l].extent, -1, 0, false});
+  for (size_t l : loops)
+    dims.push_back({static_cast<int>(l), Role::kParallel, p_.loops[l].extent, -1, 0, false});
   int64_t items = product(loops);
   for (size_t d = dims.size(); d-- > 0;) {
     const int64_t extent = std::max<int64_t>(1, dims[d].extent);
@@ -249,7 +257,8 @@ void Scheduler::pointwise_nest() {
 void Scheduler::row_nest() {
   std::vector<Dim> dims = parallel_dims(outer_, product(inner_));
   for (size_t l : inner_)
-    dims.push_back({static_cast<int>(l), Role::kInner, p_.loops[l].extent, -1, 0, l == inner_.back()});
+    dims.push_back(
+        {static_cast<int>(l), Role::kInner, p_.loops[l].extent, -1, 0, l == inner_.back()});
   write_stage(dims, false, {});
 }
 
@@ -265,7 +274,8 @@ void Scheduler::lane_per_row_nest() {
     const auto at = static_cast<int>(dims.size()) - 1;
     last.chunk = chunk;
     last.chunk_of = at;
-    dims.insert(dims.begin() + at, Dim{-1, Role::kParallel, ceil_div(last.extent, chunk), -1, 0, false});
+    dims.insert(dims.begin() + at,
+                Dim{-1, Role::kParallel, ceil_div(last.extent, chunk), -1, 0, false});
   }
   for (size_t l : inner_)
     dims.push_back({static_cast<int>(l), Role::kInner, p_.loops[l].extent, -1, 0, false});
@@ -276,26 +286,28 @@ namespace {
 int64_t chunk_count(int64_t rows, int64_t elements) {
   int64_t count = std::clamp<int64_t>(elements / kPartialElements, 1, kMaxPartials);
   count = std::max<int64_t>(1, std::min(count, rows));
-  return rows == 0 ? 1 : ceil_div(rows, ceil_div(rows, count));   // no empty chunk at the end
+  return rows == 0 ? 1 : ceil_div(rows, ceil_div(rows, count));  // no empty chunk at the end
 }
 }  // namespace
 
 void Scheduler::split_rows_nest() {
   const int64_t chunks = chunk_count(p_.loops[inner_[0]].extent, product(inner_));
   std::vector<Dim> dims, combine;
-  std::vector<int64_t> strides;   // of a partial, per dim of the first stage
+  std::vector<int64_t> strides;  // of a partial, per dim of the first stage
   int64_t stride = 1;
   for (size_t i = outer_.size(); i-- > 0;) {
     strides.insert(strides.begin(), stride);
     stride *= p_.loops[outer_[i]].extent;
   }
-  for (size_t l : outer_) dims.push_back({static_cast<int>(l), Role::kParallel, p_.loops[l].extent, -1, 0, false});
+  for (size_t l : outer_)
+    dims.push_back({static_cast<int>(l), Role::kParallel, p_.loops[l].extent, -1, 0, false});
   combine = dims;
   const auto chunk_dim = static_cast<int>(dims.size());
   dims.push_back({-1, Role::kParallel, chunks, -1, 0, false});
   strides.push_back(stride);
   for (size_t i = 0; i < inner_.size(); ++i) {
-    Dim d{static_cast<int>(inner_[i]), Role::kInner, p_.loops[inner_[i]].extent, -1, 0, i + 1 == inner_.size()};
+    Dim d{static_cast<int>(inner_[i]), Role::kInner, p_.loops[inner_[i]].extent, -1, 0,
+          i + 1 == inner_.size()};
     if (i == 0) {
       d.chunk_of = chunk_dim;
       d.chunk = ceil_div(d.extent, chunks);
@@ -330,15 +342,17 @@ void Scheduler::rows_and_columns_nest() {
   }
   std::vector<Dim> combine;
   for (size_t i = 0; i < inner_.size(); ++i) {
-    dims.push_back({static_cast<int>(inner_[i]), Role::kInner, p_.loops[inner_[i]].extent, -1, 0, i + 1 == inner_.size()});
+    dims.push_back({static_cast<int>(inner_[i]), Role::kInner, p_.loops[inner_[i]].extent, -1, 0,
+                    i + 1 == inner_.size()});
     strides.push_back(dense[i]);
-    combine.push_back({static_cast<int>(inner_[i]), Role::kParallel, p_.loops[inner_[i]].extent, -1, 0, false});
+    combine.push_back(
+        {static_cast<int>(inner_[i]), Role::kParallel, p_.loops[inner_[i]].extent, -1, 0, false});
   }
   write_rows_stage(dims, strides);
   combine.back().role = Role::kSequential;
   combine.back().lanes = true;
   combine.push_back({-1, Role::kInner, chunks, -1, 0, false});
-  outer_.swap(inner_);   // the combining stage keeps what were the inner loops
+  outer_.swap(inner_);  // the combining stage keeps what were the inner loops
   write_combining_stage(combine, static_cast<int>(combine.size()) - 1, chunks);
   outer_.swap(inner_);
 }
@@ -346,7 +360,8 @@ void Scheduler::rows_and_columns_nest() {
 void Scheduler::streamed_columns_nest() {
   // kept loops slower than the reduced ones stay outside
   std::vector<size_t> major, minor;
-  for (size_t l : outer_) (l != outer_.back() && score_[l] > score_[inner_[0]] ? major : minor).push_back(l);
+  for (size_t l : outer_)
+    (l != outer_.back() && score_[l] > score_[inner_[0]] ? major : minor).push_back(l);
   const int64_t rows = p_.loops[inner_[0]].extent, columns = product(outer_);
   const int64_t chunks = chunk_count(rows, product(inner_) * product(minor));
   std::map<size_t, int64_t> dense;
@@ -374,13 +389,15 @@ void Scheduler::streamed_columns_nest() {
     strides.push_back(0);
   }
   for (size_t l : minor) {
-    dims.push_back({static_cast<int>(l), Role::kInner, p_.loops[l].extent, -1, 0, l == minor.back()});
+    dims.push_back(
+        {static_cast<int>(l), Role::kInner, p_.loops[l].extent, -1, 0, l == minor.back()});
     strides.push_back(dense[l]);
   }
   write_stage(dims, true, strides);
 
   std::vector<Dim> combine;
-  for (size_t l : outer_) combine.push_back({static_cast<int>(l), Role::kParallel, p_.loops[l].extent, -1, 0, false});
+  for (size_t l : outer_)
+    combine.push_back({static_cast<int>(l), Role::kParallel, p_.loops[l].extent, -1, 0, false});
   combine.back().role = Role::kSequential;
   combine.back().lanes = true;
   const int64_t chunk = lanes_ * 8;

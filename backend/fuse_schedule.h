@@ -26,9 +26,9 @@ class Scheduler {
     int64_t chunk = 0;
     bool lanes = false;
   };
-  struct Partial {                        // a reduction's partial results in scratch
+  struct Partial {  // a reduction's partial results in scratch
     int32_t buffer = -1;
-    kernel::Linear linear;                // in the stage that reads it
+    kernel::Linear linear;  // in the stage that reads it
   };
 
   // fuse_schedule.cc
@@ -40,16 +40,18 @@ class Scheduler {
   [[nodiscard]] int64_t product(const std::vector<size_t>& loops) const;
   [[nodiscard]] bool single_phase_sums() const;
   void pointwise_nest();
-  void row_nest();                        // lanes along the reduced loops
-  void lane_per_row_nest();               // lanes along kept loops
-  void split_rows_nest();                 // few long rows: partial results of chunks, then combined
-  void streamed_columns_nest();           // columns summed over many rows, read in storage order
-  void rows_and_columns_nest();           // reductions along rows, and sums of columns beside them
+  void row_nest();               // lanes along the reduced loops
+  void lane_per_row_nest();      // lanes along kept loops
+  void split_rows_nest();        // few long rows: partial results of chunks, then combined
+  void streamed_columns_nest();  // columns summed over many rows, read in storage order
+  void rows_and_columns_nest();  // reductions along rows, and sums of columns beside them
   [[nodiscard]] std::vector<Dim> parallel_dims(const std::vector<size_t>& loops, int64_t row) const;
-  template <class F> void each_affine(F&& f) const;
+  template <class F>
+  void each_affine(F&& f) const;
 
   // fuse_stage.cc
-  void write_stage(const std::vector<Dim>& dims, bool partial, const std::vector<int64_t>& partial_strides);
+  void write_stage(const std::vector<Dim>& dims, bool partial,
+                   const std::vector<int64_t>& partial_strides);
   void write_rows_stage(const std::vector<Dim>& dims, const std::vector<int64_t>& partial_strides);
   int32_t add_scratch(ir::DType dtype, int64_t elements);
   void write_combining_stage(const std::vector<Dim>& dims, int chunk_dim, int64_t chunks);
@@ -67,13 +69,13 @@ class Scheduler {
   const RegionContext& c_;
   LoopProgram p_;
   int64_t lanes_;
-  std::vector<size_t> outer_, inner_;     // loops in order, slowest first
-  std::vector<double> weight_, score_;    // by loop
+  std::vector<size_t> outer_, inner_;   // loops in order, slowest first
+  std::vector<double> weight_, score_;  // by loop
 
   mutable ScheduledKernel out_;
   mutable std::map<int64_t, kernel::Slot> slots_;
   std::map<ir::ValueId, int32_t> buffers_;
-  std::vector<int32_t> scratch_;          // buffer of each reduction's partials
+  std::vector<int32_t> scratch_;  // buffer of each reduction's partials
   // of the stage being written
   kernel::Stage stage_;
   std::vector<Dim> dims_;

@@ -25,7 +25,8 @@ Linear Scheduler::linear(const Affine& a) const {
   Linear result;
   result.offset = slot(a.constant);
   for (const Dim& d : dims_)
-    result.strides.push_back(d.loop < 0 ? kernel::kZero : slot(a.coef(static_cast<size_t>(d.loop))));
+    result.strides.push_back(d.loop < 0 ? kernel::kZero
+                                        : slot(a.coef(static_cast<size_t>(d.loop))));
   return result;
 }
 
@@ -55,13 +56,15 @@ kernel::ExprId Scheduler::copy(ExprId id) {
   for (const auto& [d, factor] : e.index.dynamic) x.dynamic.emplace_back(copy(d), slot(factor));
   if (e.predicate >= 0) x.predicate = copy(e.predicate);
   if (e.kind == Kind::kLoad) x.buffer = buffer(e.buffer, false);
-  if (e.kind == Kind::kLoad || e.kind == Kind::kIndex || e.kind == Kind::kRandom) x.linear = linear(e.index.affine);
+  if (e.kind == Kind::kLoad || e.kind == Kind::kIndex || e.kind == Kind::kRandom)
+    x.linear = linear(e.index.affine);
   if (e.kind == Kind::kRandom) {
     x.rows = linear(e.rows);
     x.row_stride = slot(e.row_stride);
   }
   if (e.kind == Kind::kReduction) {
-    auto [at, fresh] = reduction_of_.emplace(e.reduction, static_cast<int32_t>(stage_.reductions.size()));
+    auto [at, fresh] =
+        reduction_of_.emplace(e.reduction, static_cast<int32_t>(stage_.reductions.size()));
     if (fresh) {
       const LoopReduction& r = p_.reductions[static_cast<size_t>(e.reduction)];
       kernel::Reduction reduction{r.kind, r.dtype, -1, -1, r.phase};
@@ -117,7 +120,8 @@ void Scheduler::add_full_stores() {
 }
 
 // partial: reductions end as partial results in scratch (`strides` a dim), row stores come later.
-void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial, const std::vector<int64_t>& strides) {
+void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial,
+                            const std::vector<int64_t>& strides) {
   dims_ = dims;
   stage_ = kernel::Stage();
   copied_.clear();
@@ -166,7 +170,8 @@ int32_t Scheduler::add_scratch(ir::DType dtype, int64_t elements) {
 }
 
 // Rows as they are, and each column's part of an item's rows summed in scratch.
-void Scheduler::write_rows_stage(const std::vector<Dim>& dims, const std::vector<int64_t>& strides) {
+void Scheduler::write_rows_stage(const std::vector<Dim>& dims,
+                                 const std::vector<int64_t>& strides) {
   dims_ = dims;
   stage_ = kernel::Stage();
   copied_.clear();
@@ -205,7 +210,9 @@ void Scheduler::write_combining_stage(const std::vector<Dim>& dims, int chunk_di
   for (int32_t buffer : scratch_) {
     Partial partial{buffer, {}};
     for (size_t d = 0; d < dims.size(); ++d) {
-      int64_t stride = static_cast<int>(d) == chunk_dim ? columns : dims[d].loop < 0 ? 0 : dense[dims[d].loop];
+      int64_t stride = static_cast<int>(d) == chunk_dim ? columns
+                       : dims[d].loop < 0               ? 0
+                                                        : dense[dims[d].loop];
       partial.linear.strides.push_back(slot(stride));
     }
     partials.push_back(partial);
@@ -227,7 +234,8 @@ void Scheduler::write_combining_stage(const std::vector<Dim>& dims, int chunk_di
     total.kind = Kind::kReduction;
     total.dtype = c.dtype;
     total.reduction = static_cast<int32_t>(k);
-    stage_.reductions.push_back({kernel::Reduction::Kind::kSum, c.dtype, static_cast<kernel::ExprId>(stage_.exprs.size()) - 1, -1, 0});
+    stage_.reductions.push_back({kernel::Reduction::Kind::kSum, c.dtype,
+                                 static_cast<kernel::ExprId>(stage_.exprs.size()) - 1, -1, 0});
     stage_.exprs.push_back(total);
     kernel::Store store;
     store.buffer = buffer(c.value, true);
@@ -248,7 +256,8 @@ void Scheduler::finish_stage(const std::vector<Dim>& dims) {
     else
       cost *= d.chunk_of >= 0 ? std::min(d.chunk, d.extent) : d.extent;
   }
-  for (const kernel::Reduction& r : stage_.reductions) stage_.phases = std::max(stage_.phases, r.phase + 1);
+  for (const kernel::Reduction& r : stage_.reductions)
+    stage_.phases = std::max(stage_.phases, r.phase + 1);
   for (const kernel::Store& s : stage_.stores) stage_.phases = std::max(stage_.phases, s.phase + 1);
   out_.call.items.push_back(items);
   out_.call.item_cost.push_back(std::max<int64_t>(1, cost));
@@ -281,7 +290,8 @@ void Scheduler::find_overwrites() {
     const int level = p_.exprs[static_cast<size_t>(s.expr)].level;
     return s.row ? std::max(0, level - 1) : level;
   };
-  for (const LoopColumn& c : p_.columns) mark(c.operand, p_.exprs[static_cast<size_t>(c.operand)].level);
+  for (const LoopColumn& c : p_.columns)
+    mark(c.operand, p_.exprs[static_cast<size_t>(c.operand)].level);
   for (const LoopStore& s : p_.stores) mark(s.expr, phase_of(s));
   for (const LoopStore& s : p_.stores) {
     std::map<ir::ValueId, bool> fits;
@@ -289,7 +299,8 @@ void Scheduler::find_overwrites() {
       const LoopExpr& e = p_.exprs[static_cast<size_t>(id)];
       if (e.kind != Kind::kLoad) continue;
       bool good = e.index.dynamic.empty() && e.index.affine == s.address && phase <= phase_of(s) &&
-                  ir::dtype_bytes(c_.graph->type(e.buffer).dtype) == ir::dtype_bytes(c_.graph->type(s.value).dtype);
+                  ir::dtype_bytes(c_.graph->type(e.buffer).dtype) ==
+                      ir::dtype_bytes(c_.graph->type(s.value).dtype);
       auto [at, fresh] = fits.emplace(e.buffer, good);
       at->second = at->second && good;
     }
@@ -320,7 +331,8 @@ void Scheduler::estimate() {
 void Scheduler::name_kernel() {
   std::vector<std::string> names;
   auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end() && names.size() < 6) names.push_back(name);
+    if (std::find(names.begin(), names.end(), name) == names.end() && names.size() < 6)
+      names.push_back(name);
   };
   for (const kernel::Stage& stage : out_.kernel.stages)
     for (const kernel::Expr& e : stage.exprs) {
@@ -331,7 +343,8 @@ void Scheduler::name_kernel() {
       }
     }
   if (names.empty()) names.emplace_back("copy");
-  for (const std::string& name : names) out_.kernel.name += (out_.kernel.name.empty() ? "" : "+") + name;
+  for (const std::string& name : names)
+    out_.kernel.name += (out_.kernel.name.empty() ? "" : "+") + name;
 }
 
 }  // namespace cad::backend::fuse

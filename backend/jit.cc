@@ -1,6 +1,6 @@
 // backend/jit.cc -- LLVM IR to machine code: a few cheap passes (the emitter places code itself),
-// instruction selection at -O2 for the host's own CPU, one object a batch of kernels, linked by ORC.
-// Everything that depends on LLVM's version beyond the IRBuilder is here.
+// instruction selection at -O2 for the host's own CPU, one object a batch of kernels, linked by
+// ORC. Everything that depends on LLVM's version beyond the IRBuilder is here.
 #include "backend/jit.h"
 
 #include <algorithm>
@@ -32,11 +32,17 @@
 
 extern "C" {
 // Called by kernels.
-static uint64_t colauto_stream_key(uint64_t seed, uint64_t site, const int64_t* numbers, int64_t count) {
-  return cad::ir::stream_key(seed, site, std::span<const int64_t>(numbers, static_cast<size_t>(count)));
+static uint64_t colauto_stream_key(uint64_t seed, uint64_t site, const int64_t* numbers,
+                                   int64_t count) {
+  return cad::ir::stream_key(seed, site,
+                             std::span<const int64_t>(numbers, static_cast<size_t>(count)));
 }
-static float colauto_standard_normal(uint32_t word0, uint32_t word1) { return cad::ir::standard_normal(word0, word1); }
-static double colauto_pow(double a, double b) { return std::pow(a, b); }
+static float colauto_standard_normal(uint32_t word0, uint32_t word1) {
+  return cad::ir::standard_normal(word0, word1);
+}
+static double colauto_pow(double a, double b) {
+  return std::pow(a, b);
+}
 }
 
 namespace cad::backend {
@@ -92,7 +98,9 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
     if (!f.isDeclaration()) passes.run(f, functions);
 }
 
-std::string function_name(size_t number) { return "kernel" + std::to_string(number); }
+std::string function_name(size_t number) {
+  return "kernel" + std::to_string(number);
+}
 
 }  // namespace
 
@@ -101,25 +109,28 @@ struct Jit::Impl {
   orc::JITTargetMachineBuilder builder = host_builder();
   int lanes = host_lanes();
   std::mutex mutex;
-  std::map<std::string, CompiledKernel> known;   // by Kernel::str()
+  std::map<std::string, CompiledKernel> known;  // by Kernel::str()
   size_t next = 0;
 
   // Object code of some kernels; runs on any thread.
-  std::unique_ptr<llvm::MemoryBuffer> object(const std::vector<const kernel::Kernel*>& kernels, size_t first) {
+  std::unique_ptr<llvm::MemoryBuffer> object(const std::vector<const kernel::Kernel*>& kernels,
+                                             size_t first) {
     llvm::LLVMContext context;
     llvm::Module module("kernels", context);
     std::unique_ptr<llvm::TargetMachine> machine = unwrap(builder.createTargetMachine());
     fill(module, *machine, kernels, first);
     return unwrap(orc::SimpleCompiler(*machine)(module));
   }
-  void fill(llvm::Module& module, llvm::TargetMachine& machine, const std::vector<const kernel::Kernel*>& kernels,
-            size_t first) const {
+  void fill(llvm::Module& module, llvm::TargetMachine& machine,
+            const std::vector<const kernel::Kernel*>& kernels, size_t first) const {
     module.setTargetTriple(machine.getTargetTriple().str());
     module.setDataLayout(machine.createDataLayout());
-    for (size_t k = 0; k < kernels.size(); ++k) emit_kernel(module, *kernels[k], lanes, function_name(first + k));
+    for (size_t k = 0; k < kernels.size(); ++k)
+      emit_kernel(module, *kernels[k], lanes, function_name(first + k));
     std::string fault;
     llvm::raw_string_ostream stream(fault);
-    CAD_CHECK(!llvm::verifyModule(module, &stream), "a kernel's LLVM IR is broken: {}", stream.str());
+    CAD_CHECK(!llvm::verifyModule(module, &stream), "a kernel's LLVM IR is broken: {}",
+              stream.str());
     optimise(module, machine);
   }
 };
@@ -129,16 +140,18 @@ Jit::Jit(int lanes) : impl_(std::make_unique<Impl>()) {
   impl_->lljit = unwrap(orc::LLJITBuilder().setJITTargetMachineBuilder(impl_->builder).create());
   orc::SymbolMap symbols;
   auto add = [&](const char* name, auto* function) {
-    symbols[impl_->lljit->mangleAndIntern(name)] = llvm::JITEvaluatedSymbol(
-        llvm::pointerToJITTargetAddress(function), llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable);
+    symbols[impl_->lljit->mangleAndIntern(name)] =
+        llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(function),
+                                 llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable);
   };
   add(kStreamKeySymbol, &colauto_stream_key);
   add(kStandardNormalSymbol, &colauto_standard_normal);
   add(kPowSymbol, &colauto_pow);
   unwrap(impl_->lljit->getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols))));
   // memset and the like, should instruction selection want them
-  impl_->lljit->getMainJITDylib().addGenerator(unwrap(
-      orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(impl_->lljit->getDataLayout().getGlobalPrefix())));
+  impl_->lljit->getMainJITDylib().addGenerator(
+      unwrap(orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+          impl_->lljit->getDataLayout().getGlobalPrefix())));
 }
 
 Jit::~Jit() = default;
@@ -165,19 +178,23 @@ std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kern
     for (size_t b = next++; b < batches; b = next++) {
       const size_t from = b * kBatch, to = std::min(fresh.size(), from + kBatch);
       objects[b] = impl_->object({fresh.begin() + static_cast<std::ptrdiff_t>(from),
-                                  fresh.begin() + static_cast<std::ptrdiff_t>(to)}, first + from);
+                                  fresh.begin() + static_cast<std::ptrdiff_t>(to)},
+                                 first + from);
     }
   };
   std::vector<std::thread> helpers;
-  for (int t = 1; t < std::min<int>(threads, static_cast<int>(batches)); ++t) helpers.emplace_back(work);
+  for (int t = 1; t < std::min<int>(threads, static_cast<int>(batches)); ++t)
+    helpers.emplace_back(work);
   work();
   for (std::thread& t : helpers) t.join();
   for (auto& object : objects) unwrap(impl_->lljit->addObjectFile(std::move(object)));
   for (size_t k = 0; k < fresh.size(); ++k) {
     CompiledKernel compiled;
     for (size_t s = 0; s < fresh[k]->stages.size(); ++s) {
-      auto symbol = unwrap(impl_->lljit->lookup(function_name(first + k) + "_" + std::to_string(s)));
-      compiled.stages.push_back(llvm::jitTargetAddressToFunction<KernelFunction>(symbol.getAddress()));
+      auto symbol =
+          unwrap(impl_->lljit->lookup(function_name(first + k) + "_" + std::to_string(s)));
+      compiled.stages.push_back(
+          llvm::jitTargetAddressToFunction<KernelFunction>(symbol.getAddress()));
     }
     impl_->known[fresh_keys[k]] = compiled;
   }
@@ -203,10 +220,11 @@ std::string print_kernels(const Partition& partition) {
   std::string out;
   for (size_t k = 0; k < partition.kernels.size(); ++k) {
     const kernel::Kernel& kernel = partition.kernels[k];
-    const auto uses = std::count_if(partition.calls.begin(), partition.calls.end(), [k](const KernelCall& call) {
-      return call.kernel == static_cast<int32_t>(k);
-    });
-    out += fmt::format("kernel {} {} used {}\n{}\n{}\n", k, kernel.name, uses, kernel.str(), jit.llvm_ir(kernel));
+    const auto uses = std::count_if(
+        partition.calls.begin(), partition.calls.end(),
+        [k](const KernelCall& call) { return call.kernel == static_cast<int32_t>(k); });
+    out += fmt::format("kernel {} {} used {}\n{}\n{}\n", k, kernel.name, uses, kernel.str(),
+                       jit.llvm_ir(kernel));
   }
   return out;
 }
@@ -215,7 +233,8 @@ int host_lanes() {
   static const int lanes = [] {
     llvm::StringMap<bool> features;
     llvm::sys::getHostCPUFeatures(features);
-    if (features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl")) return 16;
+    if (features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl"))
+      return 16;
     return features.lookup("avx2") ? 8 : 4;
   }();
   return lanes;

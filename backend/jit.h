@@ -26,7 +26,8 @@ class Jit {
   ~Jit();
   Jit(const Jit&) = delete;
   Jit& operator=(const Jit&) = delete;
-  // One CompiledKernel per kernel, in order; `threads` compile at once. Thread safe, may be called again.
+  // One CompiledKernel per kernel, in order; `threads` compile at once. Thread safe, may be called
+  // again.
   std::vector<CompiledKernel> compile(const std::vector<kernel::Kernel>& kernels, int threads = 2);
   // LLVM IR of a kernel after the passes (`--emit=kernels`).
   [[nodiscard]] std::string llvm_ir(const kernel::Kernel& kernel) const;

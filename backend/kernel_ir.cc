@@ -22,7 +22,8 @@ std::string text(const Linear& linear, const Stage& stage) {
   if (linear.offset != kZero) add(text(linear.offset));
   for (size_t d = 0; d < linear.strides.size() && d < stage.dims.size(); ++d) {
     if (linear.strides[d] == kZero) continue;
-    add(linear.strides[d] == kOne ? fmt::format("i{}", d) : fmt::format("{}*i{}", text(linear.strides[d]), d));
+    add(linear.strides[d] == kOne ? fmt::format("i{}", d)
+                                  : fmt::format("{}*i{}", text(linear.strides[d]), d));
   }
   return out.empty() ? "0" : out;
 }
@@ -42,14 +43,24 @@ std::string address(const Expr& e, const Stage& stage) {
 std::string text(const Expr& e, const Stage& stage) {
   std::string out;
   switch (e.kind) {
-    case Expr::Kind::kConst: out = fmt::format("const {}", e.value); break;
-    case Expr::Kind::kLoad: out = fmt::format("load b{}[{}]", e.buffer, address(e, stage)); break;
-    case Expr::Kind::kIndex: out = fmt::format("index {}", address(e, stage)); break;
-    case Expr::Kind::kReduction: out = fmt::format("reduced r{}", e.reduction); break;
-    case Expr::Kind::kOp: out = ir::op_name(e.op); break;
+    case Expr::Kind::kConst:
+      out = fmt::format("const {}", e.value);
+      break;
+    case Expr::Kind::kLoad:
+      out = fmt::format("load b{}[{}]", e.buffer, address(e, stage));
+      break;
+    case Expr::Kind::kIndex:
+      out = fmt::format("index {}", address(e, stage));
+      break;
+    case Expr::Kind::kReduction:
+      out = fmt::format("reduced r{}", e.reduction);
+      break;
+    case Expr::Kind::kOp:
+      out = ir::op_name(e.op);
+      break;
     case Expr::Kind::kRandom:
-      out = fmt::format("random_{} site {:x} [{}; rows {}*; {}]", ir::op_name(e.op), e.site, address(e, stage),
-                        text(e.row_stride), text(e.rows, stage));
+      out = fmt::format("random_{} site {:x} [{}; rows {}*; {}]", ir::op_name(e.op), e.site,
+                        address(e, stage), text(e.row_stride), text(e.rows, stage));
       break;
   }
   for (ExprId o : e.operands) out += fmt::format(" %{}", o);
@@ -68,7 +79,8 @@ std::string text(const Stage& stage) {
     if (dim.chunk_of >= 0) out += fmt::format(", chunk i{} of {}", dim.chunk_of, text(dim.chunk));
     out += dim.lanes ? ", lanes\n" : "\n";
   }
-  for (size_t e = 0; e < stage.exprs.size(); ++e) out += fmt::format("  %{} = {}\n", e, text(stage.exprs[e], stage));
+  for (size_t e = 0; e < stage.exprs.size(); ++e)
+    out += fmt::format("  %{} = {}\n", e, text(stage.exprs[e], stage));
   for (int phase = 0; phase < stage.phases; ++phase) {
     out += fmt::format("  phase {}\n", phase);
     for (size_t r = 0; r < stage.reductions.size(); ++r) {
@@ -80,7 +92,8 @@ std::string text(const Stage& stage) {
     }
     for (const Store& s : stage.stores) {
       if (s.phase != phase) continue;
-      out += fmt::format("    {}b{}[{}] {} %{}\n", s.row ? "row " : "", s.buffer, text(s.linear, stage),
+      out += fmt::format("    {}b{}[{}] {} %{}\n", s.row ? "row " : "", s.buffer,
+                         text(s.linear, stage),
                          s.accumulate ? fmt::format("{}=", text(s.combine)) : "=", s.expr);
     }
   }
@@ -92,7 +105,8 @@ std::string text(const Stage& stage) {
 std::string Kernel::str() const {
   std::string out;
   for (size_t b = 0; b < buffers.size(); ++b) {
-    out += fmt::format("buffer b{}: {}{}", b, ir::dtype_name(buffers[b].dtype), buffers[b].written ? " out" : "");
+    out += fmt::format("buffer b{}: {}{}", b, ir::dtype_name(buffers[b].dtype),
+                       buffers[b].written ? " out" : "");
     if (buffers[b].scratch) out += fmt::format(" scratch at {}", text(buffers[b].scratch_offset));
     out += "\n";
   }

@@ -8,8 +8,8 @@
 //   - kParallel dims together make the items [0, items) that threads share out;
 //   - an item runs the kSequential dims as loops, and in them the phases in order;
 //   - a phase loops over the kInner dims, feeds the reductions of that phase and does its stores.
-// Exactly one dim carries the SIMD lanes: the last kInner one (reductions over it are horizontal) or
-// the last kSequential one (every lane is a row of its own). A rank-0 stage has none.
+// Exactly one dim carries the SIMD lanes: the last kInner one (reductions over it are horizontal)
+// or the last kSequential one (every lane is a row of its own). A rank-0 stage has none.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,14 @@ namespace cad::backend {
 // What compiled code receives. Pointers are those of the values' base buffers (layout offsets are
 // part of `ints`).
 struct KernelArgs {
-  void* const* buffers = nullptr;   // one a kernel buffer that is not scratch
-  const int64_t* ints = nullptr;    // KernelCall::ints
-  void* scratch = nullptr;          // KernelCall::scratch_bytes, 64-byte aligned, shared by threads
+  void* const* buffers = nullptr;  // one a kernel buffer that is not scratch
+  const int64_t* ints = nullptr;   // KernelCall::ints
+  void* scratch = nullptr;         // KernelCall::scratch_bytes, 64-byte aligned, shared by threads
   uint64_t seed = 0;
   int64_t step = 0;
-  int64_t row_offset = 0;           // first row of this micro-batch within the step
-  int64_t step_rows = 0;            // rows of the whole step (the batch dim's size when there is one micro-batch)
+  int64_t row_offset = 0;  // first row of this micro-batch within the step
+  int64_t step_rows =
+      0;  // rows of the whole step (the batch dim's size when there is one micro-batch)
 };
 // Runs items [begin, end) of one stage. Any split of the items gives the same bits.
 using KernelFunction = void (*)(const KernelArgs* args, int64_t begin, int64_t end);
@@ -44,33 +45,33 @@ inline constexpr Slot kOne = -2;
 // offset + sum over the stage's dims of strides[d] * (loop variable d)
 struct Linear {
   Slot offset = kZero;
-  std::vector<Slot> strides;        // parallel to Stage::dims
+  std::vector<Slot> strides;  // parallel to Stage::dims
   bool operator==(const Linear&) const = default;
 };
 
 struct LoopDim {
   enum class Role : uint8_t { kParallel, kSequential, kInner } role = Role::kInner;
   Slot extent = kOne;
-  int chunk_of = -1;                // a kParallel dim c: runs over [c * chunk, min(extent, (c + 1) * chunk))
+  int chunk_of = -1;  // a kParallel dim c: runs over [c * chunk, min(extent, (c + 1) * chunk))
   Slot chunk = kZero;
   bool lanes = false;
 };
 
-using ExprId = int32_t;             // index into Stage::exprs; operands come before their users
+using ExprId = int32_t;  // index into Stage::exprs; operands come before their users
 
 struct Expr {
   enum class Kind : uint8_t {
-    kConst,       // value, of dtype
-    kLoad,        // buffer[linear + sum of dynamic]; 0 where `predicate` is false
-    kIndex,       // i32: linear + sum of dynamic
-    kOp,          // op(operands), an ir::Op of the pointwise family
-    kReduction,   // the result of reductions[reduction]
-    kRandom,      // op: kUniform, kNormal (both standard) or kDropout (uniform again); element index linear + row
-                  // terms; site hash in `site`; operands are the loop numbers (i32)
+    kConst,      // value, of dtype
+    kLoad,       // buffer[linear + sum of dynamic]; 0 where `predicate` is false
+    kIndex,      // i32: linear + sum of dynamic
+    kOp,         // op(operands), an ir::Op of the pointwise family
+    kReduction,  // the result of reductions[reduction]
+    kRandom,     // op: kUniform, kNormal (both standard) or kDropout (uniform again); element index
+              // linear + row terms; site hash in `site`; operands are the loop numbers (i32)
   } kind = Kind::kConst;
   ir::Op op = ir::Op::kConst;
-  ir::DType dtype = ir::DType::kF32;        // kF32 (all floats compute in it), kI32 or kBool
-  ir::DType rounds = ir::DType::kF32;       // a cast to bf16 or f16 rounds to it
+  ir::DType dtype = ir::DType::kF32;   // kF32 (all floats compute in it), kI32 or kBool
+  ir::DType rounds = ir::DType::kF32;  // a cast to bf16 or f16 rounds to it
   std::vector<ExprId> operands;
   double value = 0;
   int32_t buffer = -1;
@@ -88,7 +89,7 @@ struct Reduction {
   enum class Kind : uint8_t { kSum, kMax, kMin, kArgmax } kind = Kind::kSum;
   ir::DType dtype = ir::DType::kF32;
   ExprId operand = -1;
-  ExprId index = -1;                // kArgmax: i32 position of the element
+  ExprId index = -1;  // kArgmax: i32 position of the element
   int phase = 0;
 };
 
@@ -96,8 +97,8 @@ struct Store {
   int32_t buffer = -1;
   Linear linear;
   ExprId expr = -1;
-  int phase = 0;                    // full stores: in that phase's loop
-  bool row = false;                 // once a row, after phase `phase` (reductions of it are done)
+  int phase = 0;     // full stores: in that phase's loop
+  bool row = false;  // once a row, after phase `phase` (reductions of it are done)
   // Adds (or maxes ..) into buffer[linear] over the kSequential dims of an item instead: a column
   // reduction's partial, cleared when the item starts.
   bool accumulate = false;
@@ -115,16 +116,16 @@ struct Stage {
 struct Buffer {
   ir::DType dtype = ir::DType::kF32;
   bool written = false;
-  bool scratch = false;             // in KernelArgs::scratch, at the byte offset `scratch_offset`
+  bool scratch = false;  // in KernelArgs::scratch, at the byte offset `scratch_offset`
   Slot scratch_offset = kZero;
 };
 
 struct Kernel {
-  std::string name;                 // "layer_norm"-like hint: its ops joined, "mul+add+tanh"; not part of the key
+  std::string name;  // "layer_norm"-like hint: its ops joined, "mul+add+tanh"; not part of the key
   std::vector<Buffer> buffers;
-  std::vector<Stage> stages;        // one or two
-  int32_t ints = 0;                 // how many slots
-  [[nodiscard]] std::string str() const;   // without the name
+  std::vector<Stage> stages;              // one or two
+  int32_t ints = 0;                       // how many slots
+  [[nodiscard]] std::string str() const;  // without the name
 };
 
 }  // namespace kernel

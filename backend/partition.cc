@@ -19,15 +19,24 @@ namespace {
 
 Step::Kind library_kind(Op op) {
   switch (op) {
-    case Op::kContract: return Step::Kind::kContract;
-    case Op::kAttention: return Step::Kind::kAttention;
-    case Op::kAttentionGrad: return Step::Kind::kAttentionGrad;
-    case Op::kScatterAdd: return Step::Kind::kScatterAdd;
-    case Op::kTopK: return Step::Kind::kTopK;
-    case Op::kCumSum: return Step::Kind::kCumSum;
-    case Op::kSlots: return Step::Kind::kSlots;
-    case Op::kRepeat: return Step::Kind::kLoop;
-    default: CAD_CHECK(false, "op `{}` is no library step", ir::op_name(op));
+    case Op::kContract:
+      return Step::Kind::kContract;
+    case Op::kAttention:
+      return Step::Kind::kAttention;
+    case Op::kAttentionGrad:
+      return Step::Kind::kAttentionGrad;
+    case Op::kScatterAdd:
+      return Step::Kind::kScatterAdd;
+    case Op::kTopK:
+      return Step::Kind::kTopK;
+    case Op::kCumSum:
+      return Step::Kind::kCumSum;
+    case Op::kSlots:
+      return Step::Kind::kSlots;
+    case Op::kRepeat:
+      return Step::Kind::kLoop;
+    default:
+      CAD_CHECK(false, "op `{}` is no library step", ir::op_name(op));
   }
 }
 
@@ -39,7 +48,8 @@ class Partitioner {
     context_.bindings = &bindings;
     for (const ir::Dim& d : g.dims) {
       auto size = d.size.evaluate(bindings);
-      context_.extents.push_back(size.ok() ? size.value : 0);   // an unbound dim is one that nothing uses
+      context_.extents.push_back(size.ok() ? size.value
+                                           : 0);  // an unbound dim is one that nothing uses
     }
     context_.free.assign(g.nodes.size(), 0);
     context_.fusible.assign(g.nodes.size(), 0);
@@ -72,7 +82,8 @@ class Partitioner {
     for (NodeId n : g_.region(id).nodes)
       for (ValueId v : g_.node(n).results) {
         Layout& layout = result_.layouts[static_cast<size_t>(v.index)];
-        if (layout.base.valid() && stored[static_cast<size_t>(layout.base.index)] == 0) layout.base = ValueId{};
+        if (layout.base.valid() && stored[static_cast<size_t>(layout.base.index)] == 0)
+          layout.base = ValueId{};
       }
     for (ir::RegionId body : bodies) region(body);
   }
@@ -96,7 +107,8 @@ class Partitioner {
     if (cluster.group.stored.empty()) return step;
     std::string why;
     std::optional<fuse::LoopProgram> program = fuse::evaluate(context_, cluster.group, &why);
-    CAD_CHECK(program.has_value(), "op `{}` makes no kernel: {}", ir::op_name(g_.node(step.nodes[0]).op), why);
+    CAD_CHECK(program.has_value(), "op `{}` makes no kernel: {}",
+              ir::op_name(g_.node(step.nodes[0]).op), why);
     fuse::ScheduledKernel scheduled = fuse::schedule(context_, std::move(*program), options_.lanes);
     size_t at = 0;
     for (const kernel::Buffer& b : scheduled.kernel.buffers) {
@@ -111,7 +123,8 @@ class Partitioner {
       step.may_overwrite[static_cast<size_t>(o - step.outputs.begin())].push_back(
           static_cast<int32_t>(i - step.inputs.begin()));
     }
-    auto [known, fresh] = kernels_.emplace(scheduled.kernel.str(), static_cast<int32_t>(result_.kernels.size()));
+    auto [known, fresh] =
+        kernels_.emplace(scheduled.kernel.str(), static_cast<int32_t>(result_.kernels.size()));
     if (fresh) result_.kernels.push_back(std::move(scheduled.kernel));
     scheduled.call.kernel = known->second;
     step.kernel = static_cast<int32_t>(result_.calls.size());
@@ -128,23 +141,35 @@ class Partitioner {
 
 const char* kind_name(Step::Kind kind) {
   switch (kind) {
-    case Step::Kind::kView: return "view";
-    case Step::Kind::kKernel: return "kernel";
-    case Step::Kind::kContract: return "contract";
-    case Step::Kind::kAttention: return "attention";
-    case Step::Kind::kAttentionGrad: return "attention_grad";
-    case Step::Kind::kScatterAdd: return "scatter_add";
-    case Step::Kind::kTopK: return "topk";
-    case Step::Kind::kCumSum: return "cumsum";
-    case Step::Kind::kSlots: return "slots";
-    case Step::Kind::kLoop: return "loop";
-    default: return "step";
+    case Step::Kind::kView:
+      return "view";
+    case Step::Kind::kKernel:
+      return "kernel";
+    case Step::Kind::kContract:
+      return "contract";
+    case Step::Kind::kAttention:
+      return "attention";
+    case Step::Kind::kAttentionGrad:
+      return "attention_grad";
+    case Step::Kind::kScatterAdd:
+      return "scatter_add";
+    case Step::Kind::kTopK:
+      return "topk";
+    case Step::Kind::kCumSum:
+      return "cumsum";
+    case Step::Kind::kSlots:
+      return "slots";
+    case Step::Kind::kLoop:
+      return "loop";
+    default:
+      return "step";
   }
 }
 
 }  // namespace
 
-Partition partition(const ir::Graph& g, const ir::Bindings& bindings, const PartitionOptions& options) {
+Partition partition(const ir::Graph& g, const ir::Bindings& bindings,
+                    const PartitionOptions& options) {
   return Partitioner(g, bindings, options).run();
 }
 

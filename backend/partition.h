@@ -27,14 +27,14 @@ namespace cad::backend {
 
 // One use of a kernel: Step::kernel indexes Partition::calls.
 struct KernelCall {
-  int32_t kernel = -1;                    // index into Partition::kernels
-  std::vector<ir::ValueId> buffers;       // parallel to the kernel's buffers that are not scratch: pass the
-                                          // start of the buffer of layouts[value].base
+  int32_t kernel = -1;               // index into Partition::kernels
+  std::vector<ir::ValueId> buffers;  // parallel to the kernel's buffers that are not scratch: pass
+                                     // the start of the buffer of layouts[value].base
   std::vector<int64_t> ints;
-  std::vector<int64_t> items;             // per stage: run [0, items[s]), split as you like
-  std::vector<int64_t> item_cost;         // per stage: about how many elements an item touches
-  int64_t scratch_bytes = 0;              // shared by the threads; need not be cleared
-  double bytes = 0, flops = 0;            // estimates for traces
+  std::vector<int64_t> items;      // per stage: run [0, items[s]), split as you like
+  std::vector<int64_t> item_cost;  // per stage: about how many elements an item touches
+  int64_t scratch_bytes = 0;       // shared by the threads; need not be cleared
+  double bytes = 0, flops = 0;     // estimates for traces
 };
 
 struct RegionSteps {
@@ -42,16 +42,16 @@ struct RegionSteps {
 };
 
 struct Partition {
-  std::vector<RegionSteps> regions;       // by region
+  std::vector<RegionSteps> regions;  // by region
   std::vector<KernelCall> calls;
-  std::vector<kernel::Kernel> kernels;    // distinct ones
-  std::vector<Layout> layouts;            // by value
-  [[nodiscard]] std::string str(const ir::Graph& g) const;   // --emit=program's cut
+  std::vector<kernel::Kernel> kernels;                      // distinct ones
+  std::vector<Layout> layouts;                              // by value
+  [[nodiscard]] std::string str(const ir::Graph& g) const;  // --emit=program's cut
 };
 
 struct PartitionOptions {
-  int64_t lanes = 16;                     // f32 lanes of the host: how pieces are sized
-  bool fuse = true;                       // false: every node its own kernel (tests)
+  int64_t lanes = 16;  // f32 lanes of the host: how pieces are sized
+  bool fuse = true;    // false: every node its own kernel (tests)
 };
 
 // `bindings` bind every dim of the graph.

@@ -17,9 +17,10 @@ using ir::ValueId;
 
 namespace {
 
-constexpr size_t kMaxNodes = 160;      // of a group
+constexpr size_t kMaxNodes = 160;  // of a group
 constexpr size_t kMaxBuffers = 28;
-constexpr size_t kMaxRowStreams = 6;   // large values of a kernel of rows and columns: more fight for cache ways
+constexpr size_t kMaxRowStreams =
+    6;  // large values of a kernel of rows and columns: more fight for cache ways
 constexpr int kFreeChain = 10;         // ops of a chain that is evaluated in every user
 constexpr int64_t kLargeValue = 1024;  // elements worth reading once only
 
@@ -40,8 +41,10 @@ bool costly(Op op) {
     case Op::kDropout:
     case Op::kNormal:
     case Op::kUniform:
-    case Op::kBernoulli: return true;
-    default: return false;
+    case Op::kBernoulli:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -56,7 +59,7 @@ std::vector<Cluster> RegionPartition::run() {
   if (fuse_) {
     grow();
     join_siblings();
-    grow();   // what had several readers may have one now
+    grow();  // what had several readers may have one now
   }
   return ordered();
 }
@@ -84,8 +87,10 @@ bool RegionPartition::dense_operands(const ir::Node& n) const {
     case Op::kScatterAdd:
     case Op::kTopK:
     case Op::kCumSum:
-    case Op::kSlots: return true;
-    default: return false;
+    case Op::kSlots:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -119,7 +124,7 @@ void RegionPartition::assign_layouts() {
 
 // Index maps, and short chains of arithmetic on constants, iotas and rank-0 values.
 void RegionPartition::find_free() {
-  std::map<ValueId, int> chain;   // ops of a value made of nothing large
+  std::map<ValueId, int> chain;  // ops of a value made of nothing large
   for (ValueId v : g_.region(region_).args)
     if (g_.type(v).rank() == 0) chain[v] = 0;
   for (NodeId id : nodes_) {
@@ -143,14 +148,18 @@ void RegionPartition::find_free() {
       else
         length += found->second;
     }
-    if (light && length <= kFreeChain) chain[n.results[0]] = length;
-    else if (g_.type(n.results[0]).rank() == 0) chain[n.results[0]] = 0;   // stored: one element
+    if (light && length <= kFreeChain)
+      chain[n.results[0]] = length;
+    else if (g_.type(n.results[0]).rank() == 0)
+      chain[n.results[0]] = 0;  // stored: one element
     c_.free[at] = leaf || map || (light && length <= kFreeChain) ? 1 : 0;
   }
 }
 
 void RegionPartition::find_demanded() {
-  auto demand = [this](ValueId v) { demanded_.insert(layouts_[static_cast<size_t>(v.index)].base); };
+  auto demand = [this](ValueId v) {
+    demanded_.insert(layouts_[static_cast<size_t>(v.index)].base);
+  };
   for (ValueId v : g_.region(region_).results) demand(v);
   for (ValueId v : own_storage_) demanded_.insert(v);
   cluster_.assign(g_.nodes.size(), -1);
@@ -162,7 +171,8 @@ void RegionPartition::find_demanded() {
     const NodeClass kind = classify(n);
     if (kind == NodeClass::kNone) continue;
     const bool wanted = kind == NodeClass::kFusible && demanded_.count(n.results[0]) != 0;
-    if (kind == NodeClass::kFusible && c_.free[static_cast<size_t>(id.index)] != 0 && !wanted) continue;
+    if (kind == NodeClass::kFusible && c_.free[static_cast<size_t>(id.index)] != 0 && !wanted)
+      continue;
     cluster_[static_cast<size_t>(id.index)] = static_cast<int>(clusters_.size());
     Cluster cluster;
     cluster.library = kind == NodeClass::kLibrary;
@@ -189,7 +199,8 @@ void RegionPartition::find_users() {
 }
 
 // Values of the nodes that are read outside of clusters a and b.
-std::vector<ValueId> RegionPartition::stored_by(const std::vector<NodeId>& nodes, int a, int b) const {
+std::vector<ValueId> RegionPartition::stored_by(const std::vector<NodeId>& nodes, int a,
+                                                int b) const {
   std::vector<ValueId> result;
   for (NodeId id : nodes) {
     ValueId v = g_.node(id).results[0];
@@ -244,8 +255,10 @@ bool RegionPartition::worth_it(const LoopProgram& program) const {
     if (e.kind == kernel::Expr::Kind::kLoad) buffers.insert(e.buffer);
   if (buffers.size() + program.stores.size() + program.columns.size() > kMaxBuffers) return false;
   if (!program.columns.empty()) {
-    const auto large = static_cast<size_t>(std::count_if(
-        buffers.begin(), buffers.end(), [this](ValueId v) { return c_.elements(g_.type(v)) >= kLargeValue; }));
+    const auto large =
+        static_cast<size_t>(std::count_if(buffers.begin(), buffers.end(), [this](ValueId v) {
+          return c_.elements(g_.type(v)) >= kLargeValue;
+        }));
     const auto written = static_cast<size_t>(std::count_if(
         program.stores.begin(), program.stores.end(), [](const LoopStore& s) { return !s.row; }));
     if (large + written > kMaxRowStreams) return false;
@@ -309,7 +322,8 @@ std::set<ValueId> RegionPartition::read_by(const Cluster& c) const {
       work.insert(work.end(), g_.node(def).operands.begin(), g_.node(def).operands.end());
       continue;
     }
-    if (c_.elements(g_.type(v)) >= kLargeValue) result.insert(layouts_[static_cast<size_t>(v.index)].base);
+    if (c_.elements(g_.type(v)) >= kLargeValue)
+      result.insert(layouts_[static_cast<size_t>(v.index)].base);
   }
   return result;
 }
@@ -345,7 +359,8 @@ std::vector<Cluster> RegionPartition::ordered() const {
       if (users == users_.end()) continue;
       for (NodeId u : users->second) {
         const int to = cluster_of(u);
-        if (to != from && after[static_cast<size_t>(from)].insert(to).second) ++waits[static_cast<size_t>(to)];
+        if (to != from && after[static_cast<size_t>(from)].insert(to).second)
+          ++waits[static_cast<size_t>(to)];
       }
     }
   }
@@ -364,7 +379,8 @@ std::vector<Cluster> RegionPartition::ordered() const {
     for (int to : after[static_cast<size_t>(at)])
       if (--waits[static_cast<size_t>(to)] == 0) ready.emplace(place[static_cast<size_t>(to)], to);
   }
-  CAD_CHECK(result.size() == alive, "fusion made a cycle: {} of {} steps have an order", result.size(), alive);
+  CAD_CHECK(result.size() == alive, "fusion made a cycle: {} of {} steps have an order",
+            result.size(), alive);
   return result;
 }
 

@@ -26,7 +26,8 @@ struct Cluster {
 
 class RegionPartition {
  public:
-  RegionPartition(RegionContext& context, std::vector<Layout>& layouts, ir::RegionId region, bool fuse)
+  RegionPartition(RegionContext& context, std::vector<Layout>& layouts, ir::RegionId region,
+                  bool fuse)
       : c_(context), g_(*context.graph), layouts_(layouts), region_(region), fuse_(fuse) {}
   // Clusters in a valid order; layouts of the region's values are filled in.
   std::vector<Cluster> run();
@@ -53,11 +54,12 @@ class RegionPartition {
   std::vector<Layout>& layouts_;
   ir::RegionId region_;
   bool fuse_;
-  std::vector<ir::NodeId> nodes_;                     // live ones, in order
-  std::vector<size_t> order_;                         // by node: place in nodes_
-  std::set<ir::ValueId> own_storage_, demanded_;      // forced; needed in memory by a library step or as a result
-  std::map<ir::ValueId, std::vector<ir::NodeId>> users_;   // through free nodes
-  std::vector<int> cluster_;                          // by node; -1 free
+  std::vector<ir::NodeId> nodes_;  // live ones, in order
+  std::vector<size_t> order_;      // by node: place in nodes_
+  std::set<ir::ValueId> own_storage_,
+      demanded_;  // forced; needed in memory by a library step or as a result
+  std::map<ir::ValueId, std::vector<ir::NodeId>> users_;  // through free nodes
+  std::vector<int> cluster_;                              // by node; -1 free
   std::vector<Cluster> clusters_;
 };
 

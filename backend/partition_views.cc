@@ -12,7 +12,8 @@ using ir::Op;
 
 NodeClass classify(const ir::Node& n) {
   switch (n.op) {
-    case Op::kInput: return NodeClass::kNone;
+    case Op::kInput:
+      return NodeClass::kNone;
     case Op::kContract:
     case Op::kScatterAdd:
     case Op::kTopK:
@@ -20,8 +21,10 @@ NodeClass classify(const ir::Node& n) {
     case Op::kSlots:
     case Op::kRepeat:
     case Op::kAttention:
-    case Op::kAttentionGrad: return NodeClass::kLibrary;
-    default: return NodeClass::kFusible;
+    case Op::kAttentionGrad:
+      return NodeClass::kLibrary;
+    default:
+      return NodeClass::kFusible;
   }
 }
 
@@ -34,9 +37,12 @@ bool is_view_op(const ir::Graph& g, const ir::Node& n) {
     case Op::kFlip:
     case Op::kBroadcast:
     case Op::kStop:
-    case Op::kStepTotal: return true;
-    case Op::kCast: return g.type(n.operands[0]).dtype == g.type(n.results[0]).dtype;
-    default: return false;
+    case Op::kStepTotal:
+      return true;
+    case Op::kCast:
+      return g.type(n.operands[0]).dtype == g.type(n.results[0]).dtype;
+    default:
+      return false;
   }
 }
 
@@ -102,7 +108,8 @@ std::optional<Layout> reshaped(const RegionContext& c, const ir::Node& n, const 
 
 }  // namespace
 
-std::optional<Layout> view_layout(const RegionContext& c, const ir::Node& n, const Layout& operand) {
+std::optional<Layout> view_layout(const RegionContext& c, const ir::Node& n,
+                                  const Layout& operand) {
   const ir::Type& from = c.graph->type(n.operands[0]);
   const ir::Type& to = c.graph->type(n.results[0]);
   Layout layout{operand.base, operand.offset, {}};
@@ -111,7 +118,8 @@ std::optional<Layout> view_layout(const RegionContext& c, const ir::Node& n, con
     return position < 0 ? int64_t{0} : operand.strides[static_cast<size_t>(position)];
   };
   switch (n.op) {
-    case Op::kReshape: return reshaped(c, n, operand);
+    case Op::kReshape:
+      return reshaped(c, n, operand);
     case Op::kRename: {
       for (DimId d : to.dims) {
         DimId source = d;
@@ -129,7 +137,8 @@ std::optional<Layout> view_layout(const RegionContext& c, const ir::Node& n, con
       return layout;
     }
     case Op::kFlip: {
-      if (c.extent(n.attrs.dim) > 0) layout.offset += (c.extent(n.attrs.dim) - 1) * stride(n.attrs.dim);
+      if (c.extent(n.attrs.dim) > 0)
+        layout.offset += (c.extent(n.attrs.dim) - 1) * stride(n.attrs.dim);
       for (DimId d : to.dims) layout.strides.push_back(d == n.attrs.dim ? -stride(d) : stride(d));
       return layout;
     }

@@ -10,11 +10,21 @@ namespace cad::backend {
 Program::Program() = default;
 Program::Program(std::shared_ptr<const ProgramImpl> impl) : impl_(std::move(impl)) {}
 
-const std::vector<Port>& Program::inputs() const { return impl_->inputs; }
-const std::vector<Port>& Program::outputs() const { return impl_->outputs; }
-int64_t Program::transient_bytes() const { return impl_->transient_bytes; }
-const std::vector<TransientBuffer>& Program::buffers() const { return impl_->buffers; }
-const std::vector<StepInfo>& Program::steps() const { return impl_->infos; }
+const std::vector<Port>& Program::inputs() const {
+  return impl_->inputs;
+}
+const std::vector<Port>& Program::outputs() const {
+  return impl_->outputs;
+}
+int64_t Program::transient_bytes() const {
+  return impl_->transient_bytes;
+}
+const std::vector<TransientBuffer>& Program::buffers() const {
+  return impl_->buffers;
+}
+const std::vector<StepInfo>& Program::steps() const {
+  return impl_->infos;
+}
 
 namespace {
 
@@ -61,8 +71,12 @@ void block_text(const ProgramImpl& p, int32_t block, int indent, std::string& ou
 
 }  // namespace
 
-int Program::input(const std::string& path) const { return find(impl_->inputs, path); }
-int Program::output(const std::string& name) const { return find(impl_->outputs, name); }
+int Program::input(const std::string& path) const {
+  return find(impl_->inputs, path);
+}
+int Program::output(const std::string& name) const {
+  return find(impl_->outputs, name);
+}
 
 std::string Program::str() const {
   std::string out = fmt::format("arena {} bytes\n", impl_->transient_bytes);

@@ -3,8 +3,8 @@
 // input and output of the graph and one transient arena, which several programs may share in turn
 // (train step, optimizer updates, evaluations). Running it: backend/cpu/executor.h.
 //
-// Bound buffers are dense, row-major in the type's order, 64-byte aligned; bool is a byte of 0 or 1.
-// They belong to the caller between runs: parameters, gradients, optimizer state, data.
+// Bound buffers are dense, row-major in the type's order, 64-byte aligned; bool is a byte of 0
+// or 1. They belong to the caller between runs: parameters, gradients, optimizer state, data.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace cad::backend {
 
 struct CompileOptions {
-  // Outputs (by name) that are added to the bound buffer when Run::accumulate is set, and overwrite it
-  // when not: gradients over micro-batches (first one overwrites, later ones add).
+  // Outputs (by name) that are added to the bound buffer when Run::accumulate is set, and overwrite
+  // it when not: gradients over micro-batches (first one overwrites, later ones add).
   std::vector<std::string> accumulate;
   // {output name, input path}: the caller binds the same memory to both (an update p -> p).
   std::vector<std::pair<std::string, std::string>> in_place;
@@ -29,7 +29,7 @@ struct CompileOptions {
 
 // An input or output as the caller has to supply it.
 struct Port {
-  std::string name;                // input path or output name
+  std::string name;  // input path or output name
   ir::Type type;
   std::vector<int64_t> extents;
   int64_t bytes = 0;
@@ -37,20 +37,20 @@ struct Port {
 
 // A buffer of the transient arena; for the memory report.
 struct TransientBuffer {
-  std::string name;                // the value's name, or the op that makes it
+  std::string name;  // the value's name, or the op that makes it
   std::string scope;
-  int64_t offset = 0, bytes = 0;   // from the arena's start; a loop's body is laid out once
-  int32_t first = 0, last = 0;     // live over these steps (indices into steps(), inclusive)
+  int64_t offset = 0, bytes = 0;  // from the arena's start; a loop's body is laid out once
+  int32_t first = 0, last = 0;    // live over these steps (indices into steps(), inclusive)
 };
 
 // One step for profiles and traces. A loop body's steps follow their loop, at depth + 1.
 struct StepInfo {
-  std::string name;                // "contract", "kernel add+mul+exp", "attention"
-  std::string scope;               // "h.{}.block.attention"
+  std::string name;   // "contract", "kernel add+mul+exp", "attention"
+  std::string scope;  // "h.{}.block.attention"
   Span span;
   int32_t depth = 0;
-  double flops = 0, bytes = 0;     // of one execution
-  double times = 1;                // executions a run
+  double flops = 0, bytes = 0;  // of one execution
+  double times = 1;             // executions a run
 };
 
 struct ProgramImpl;
@@ -59,14 +59,14 @@ class Program {
   Program();
   explicit Program(std::shared_ptr<const ProgramImpl> impl);
   [[nodiscard]] bool valid() const { return impl_ != nullptr; }
-  [[nodiscard]] const std::vector<Port>& inputs() const;    // one per Graph::inputs, in order
-  [[nodiscard]] const std::vector<Port>& outputs() const;   // one per Graph::outputs, in order
-  [[nodiscard]] int input(const std::string& path) const;   // index, -1 if absent
+  [[nodiscard]] const std::vector<Port>& inputs() const;   // one per Graph::inputs, in order
+  [[nodiscard]] const std::vector<Port>& outputs() const;  // one per Graph::outputs, in order
+  [[nodiscard]] int input(const std::string& path) const;  // index, -1 if absent
   [[nodiscard]] int output(const std::string& name) const;
-  [[nodiscard]] int64_t transient_bytes() const;            // exact peak of the arena
+  [[nodiscard]] int64_t transient_bytes() const;  // exact peak of the arena
   [[nodiscard]] const std::vector<TransientBuffer>& buffers() const;
   [[nodiscard]] const std::vector<StepInfo>& steps() const;
-  [[nodiscard]] std::string str() const;                    // --emit=program
+  [[nodiscard]] std::string str() const;  // --emit=program
   [[nodiscard]] const ProgramImpl& impl() const { return *impl_; }
 
  private:

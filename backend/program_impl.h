@@ -18,14 +18,15 @@
 namespace cad::backend {
 
 // Where something lies: pointers[root] + offset + the numbers of the enclosing loops times strides,
-// all in bytes. Root 0 is the arena, then come inputs, then outputs. While scheduling, an address in
-// the arena names a buffer of a block and the offset counts from there; resolve() makes it absolute.
+// all in bytes. Root 0 is the arena, then come inputs, then outputs. While scheduling, an address
+// in the arena names a buffer of a block and the offset counts from there; resolve() makes it
+// absolute.
 struct Address {
   static constexpr int32_t kArena = 0;
   int32_t root = -1;
   int32_t block = -1, buffer = -1;
   int64_t offset = 0;
-  std::vector<std::pair<int32_t, int64_t>> numbers;   // (loop level, stride)
+  std::vector<std::pair<int32_t, int64_t>> numbers;  // (loop level, stride)
   [[nodiscard]] bool valid() const { return root >= 0; }
   bool operator==(const Address&) const = default;
 };
@@ -40,7 +41,16 @@ struct Checked {
 
 struct Instruction {
   enum class Kind : uint8_t {
-    kKernel, kContract, kAttention, kAttentionGrad, kScatterAdd, kTopK, kCumSum, kSlots, kCopy, kLoop,
+    kKernel,
+    kContract,
+    kAttention,
+    kAttentionGrad,
+    kScatterAdd,
+    kTopK,
+    kCumSum,
+    kSlots,
+    kCopy,
+    kLoop,
     kCollective
   } kind = Kind::kKernel;
   // kKernel: the kernel's buffers. Else operands, then results. kCopy: from, to.
@@ -54,15 +64,15 @@ struct Instruction {
   int32_t level = 0;
   int64_t count = 0;
   bool reverse = false;
-  Address number;           // i32 that the body reads
+  Address number;  // i32 that the body reads
   std::vector<Checked> checked, read;
   bool may_be_minus_infinity = false;
 };
 
 struct ArenaBuffer {
   int64_t bytes = 0;
-  int32_t first = 0, last = 0;   // steps of its region over which it is live
-  int64_t offset = 0;            // within the block's arena
+  int32_t first = 0, last = 0;  // steps of its region over which it is live
+  int64_t offset = 0;           // within the block's arena
   int32_t first_info = 0, last_info = 0;
   std::string name, scope;
 };
@@ -72,16 +82,16 @@ struct Block {
   std::vector<Instruction> instructions;
   std::vector<ArenaBuffer> buffers;
   int64_t bytes = 0;
-  int32_t parent = -1;           // block whose loop runs this one
-  int32_t parent_buffer = -1;    // where this block's arena lies in the parent's
-  int64_t base = 0;              // absolute, after resolve()
+  int32_t parent = -1;         // block whose loop runs this one
+  int32_t parent_buffer = -1;  // where this block's arena lies in the parent's
+  int64_t base = 0;            // absolute, after resolve()
 };
 
 struct ProgramImpl {
   ir::Graph graph;
   ir::Bindings bindings;
   std::vector<Port> inputs, outputs;
-  std::vector<Block> blocks;     // [0] is the top level
+  std::vector<Block> blocks;  // [0] is the top level
   std::vector<KernelCall> calls;
   std::vector<CompiledKernel> kernels;
   std::vector<GemmPlan> gemms;
@@ -91,10 +101,10 @@ struct ProgramImpl {
   std::vector<StepInfo> infos;
   std::vector<TransientBuffer> buffers;
   std::vector<std::string> kernel_names;
-  std::shared_ptr<Jit> jit;      // owns the code
+  std::shared_ptr<Jit> jit;  // owns the code
   int64_t transient_bytes = 0;
-  int64_t batch_rows = 0;        // size of the batch dim; 0 without one
-  int32_t levels = 0;            // deepest loop nest
+  int64_t batch_rows = 0;  // size of the batch dim; 0 without one
+  int32_t levels = 0;      // deepest loop nest
 };
 
 }  // namespace cad::backend

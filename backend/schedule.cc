@@ -55,7 +55,8 @@ void Scheduler::analyse(const RegionState& r, const std::vector<Step>& steps) {
   for (size_t s = 0; s < steps.size(); ++s) {
     if (steps[s].kind == Step::Kind::kView) continue;
     for (const ValueId v : steps[s].inputs) {
-      CAD_CHECK(base(v).valid(), "step reads value {} `{}`, which is not stored", v.index, name_of(graph_, v));
+      CAD_CHECK(base(v).valid(), "step reads value {} `{}`, which is not stored", v.index,
+                name_of(graph_, v));
       last_use_[index(base(v))] = static_cast<int32_t>(s);
       ++uses_[index(base(v))];
     }
@@ -76,7 +77,7 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
     if (step.kind == Step::Kind::kContract) return true;
     if (step.kind != Step::Kind::kLoop) return false;
     const ir::Loop& loop = node_of(step).loop;
-    return graph_.value(v).result >= loop.carries;   // collected: its slices are added in the body
+    return graph_.value(v).result >= loop.carries;  // collected: its slices are added in the body
   }
   if (!d.occupant.valid()) return true;
   const int32_t needed = last_use_[index(d.occupant)];
@@ -88,7 +89,8 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
     const auto at = static_cast<size_t>(graph_.value(v).result);
     const auto readers = std::count_if(node.operands.begin(), node.operands.end(),
                                        [&](ValueId x) { return base(x) == d.occupant; });
-    return readers == 1 && at < static_cast<size_t>(node.loop.carries) && node.operands[at] == d.occupant;
+    return readers == 1 && at < static_cast<size_t>(node.loop.carries) &&
+           node.operands[at] == d.occupant;
   }
   if (step.kind != Step::Kind::kKernel) return false;
   const auto output = std::find(step.outputs.begin(), step.outputs.end(), v) - step.outputs.begin();
@@ -96,7 +98,8 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
   const std::vector<int32_t>& allowed = step.may_overwrite[static_cast<size_t>(output)];
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     if (base(step.inputs[i]) != d.occupant) continue;
-    if (std::find(allowed.begin(), allowed.end(), static_cast<int32_t>(i)) == allowed.end()) return false;
+    if (std::find(allowed.begin(), allowed.end(), static_cast<int32_t>(i)) == allowed.end())
+      return false;
   }
   return true;
 }
@@ -133,8 +136,9 @@ bool Scheduler::take_over(const RegionState& r, const Step& step, int32_t at, si
     const ValueId in = step.inputs[static_cast<size_t>(i)];
     const ValueId owner = base(in);
     const Address& place = places_[index(owner)];
-    if (owner != in || last_use_[index(owner)] != at || place.root != Address::kArena || !place.numbers.empty() ||
-        graph_.value(owner).region != r.region || def_step_[index(owner)] < 0 || bytes(owner) != bytes(out)) {
+    if (owner != in || last_use_[index(owner)] != at || place.root != Address::kArena ||
+        !place.numbers.empty() || graph_.value(owner).region != r.region ||
+        def_step_[index(owner)] < 0 || bytes(owner) != bytes(out)) {
       continue;
     }
     if (direct_[index(owner)] != nullptr) continue;  // its place belongs to an enclosing loop
@@ -164,18 +168,22 @@ void Scheduler::place_outputs(const RegionState& r, const Step& step, int32_t at
   for (size_t o = 0; o < step.outputs.size(); ++o) {
     const ValueId v = step.outputs[o];
     if (places_[index(v)].valid() || take_over(r, step, at, o)) continue;
-    places_[index(v)] = new_buffer(r, bytes(v), at, last_use_[index(v)], name_of(graph_, v), node_of(step).scope);
+    places_[index(v)] =
+        new_buffer(r, bytes(v), at, last_use_[index(v)], name_of(graph_, v), node_of(step).scope);
   }
 }
 
 void Scheduler::lay_out(const RegionState& r) {
   Block& mine = block(r);
   std::vector<Interval> intervals;
-  for (const ArenaBuffer& buffer : mine.buffers) intervals.push_back({buffer.bytes, buffer.first, buffer.last, 0});
+  for (const ArenaBuffer& buffer : mine.buffers)
+    intervals.push_back({buffer.bytes, buffer.first, buffer.last, 0});
   mine.bytes = place(intervals);
   const auto info_at = [&](int32_t step) {
     const auto last = static_cast<int32_t>(program_.infos.size()) - 1;
-    return step < static_cast<int32_t>(r.info_of.size()) ? std::min(r.info_of[static_cast<size_t>(step)], last) : last;
+    return step < static_cast<int32_t>(r.info_of.size())
+               ? std::min(r.info_of[static_cast<size_t>(step)], last)
+               : last;
   };
   for (size_t i = 0; i < intervals.size(); ++i) {
     mine.buffers[i].offset = intervals[i].offset;
@@ -184,8 +192,8 @@ void Scheduler::lay_out(const RegionState& r) {
   }
 }
 
-int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>& destinations, int32_t depth,
-                            double times) {
+int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>& destinations,
+                            int32_t depth, double times) {
   const std::vector<Step>& steps = partition_.regions[static_cast<size_t>(region.index)].steps;
   RegionState r;
   r.region = region;
@@ -239,17 +247,19 @@ void Scheduler::resolve() {
     }
     for (const ArenaBuffer& buffer : blocks[b].buffers) {
       const bool body = std::any_of(blocks.begin(), blocks.end(), [&](const Block& other) {
-        return other.parent == static_cast<int32_t>(b) && &blocks[b].buffers[static_cast<size_t>(other.parent_buffer)] == &buffer;
+        return other.parent == static_cast<int32_t>(b) &&
+               &blocks[b].buffers[static_cast<size_t>(other.parent_buffer)] == &buffer;
       });
       if (body || buffer.bytes == 0) continue;
-      program_.buffers.push_back({buffer.name, buffer.scope, blocks[b].base + buffer.offset, buffer.bytes,
-                                  buffer.first_info, buffer.last_info});
+      program_.buffers.push_back({buffer.name, buffer.scope, blocks[b].base + buffer.offset,
+                                  buffer.bytes, buffer.first_info, buffer.last_info});
     }
   }
   program_.transient_bytes = blocks[0].bytes;
 }
 
-void schedule(ProgramImpl& program, Partition partition, const std::vector<OutputPlace>& outputs, int threads) {
+void schedule(ProgramImpl& program, Partition partition, const std::vector<OutputPlace>& outputs,
+              int threads) {
   Scheduler scheduler(program, partition, threads);
   scheduler.place_inputs();
   std::vector<Destination> destinations(outputs.size());
@@ -257,12 +267,14 @@ void schedule(ProgramImpl& program, Partition partition, const std::vector<Outpu
     destinations[o].place.root = 1 + static_cast<int32_t>(program.graph.inputs.size() + o);
     destinations[o].accumulate = outputs[o].accumulate;
     if (outputs[o].aliased_input >= 0) {
-      destinations[o].occupant = program.graph.inputs[static_cast<size_t>(outputs[o].aliased_input)].value;
+      destinations[o].occupant =
+          program.graph.inputs[static_cast<size_t>(outputs[o].aliased_input)].value;
     }
   }
   scheduler.block_of(ir::RegionId{0}, destinations, 0, 1);
   scheduler.resolve();
-  for (const kernel::Kernel& kernel : partition.kernels) program.kernel_names.push_back(kernel.name);
+  for (const kernel::Kernel& kernel : partition.kernels)
+    program.kernel_names.push_back(kernel.name);
   program.calls = std::move(partition.calls);
 }
 

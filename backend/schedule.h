@@ -9,8 +9,8 @@ namespace cad::backend {
 
 // Where a result of the top level has to go.
 struct OutputPlace {
-  bool accumulate = false;       // CompileOptions::accumulate
-  int32_t aliased_input = -1;    // CompileOptions::in_place: index of the input with the same memory
+  bool accumulate = false;     // CompileOptions::accumulate
+  int32_t aliased_input = -1;  // CompileOptions::in_place: index of the input with the same memory
 };
 
 // Fills program.blocks, calls, plans, infos, buffers and transient_bytes. program.graph, inputs and

@@ -7,7 +7,8 @@
 
 namespace cad::backend {
 
-int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::string& name, double flops) {
+int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::string& name,
+                            double flops) {
   StepInfo info;
   info.name = name;
   const ir::Node& node = node_of(step);
@@ -22,8 +23,8 @@ int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::s
   return static_cast<int32_t>(program_.infos.size()) - 1;
 }
 
-void Scheduler::add_copy(const RegionState& r, const Address& from, const Address& to, int64_t count,
-                         ir::DType dtype, bool accumulate, int32_t info) {
+void Scheduler::add_copy(const RegionState& r, const Address& from, const Address& to,
+                         int64_t count, ir::DType dtype, bool accumulate, int32_t info) {
   Instruction copy;
   copy.kind = Instruction::Kind::kCopy;
   copy.operands = {from, to};
@@ -34,7 +35,8 @@ void Scheduler::add_copy(const RegionState& r, const Address& from, const Addres
   add(r, std::move(copy));
 }
 
-void Scheduler::add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate, int32_t info) {
+void Scheduler::add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate,
+                         int32_t info) {
   add_copy(r, element(from), to, elements(from), graph_.type(from).dtype, accumulate, info);
 }
 
@@ -54,7 +56,8 @@ void Scheduler::add_checks(Instruction& instruction, const Step& step) {
     const ir::Node& node = graph_.node(id);
     const bool masks = node.op == ir::Op::kReduceMax || node.op == ir::Op::kReduceMin ||
                        node.op == ir::Op::kLogSumExp || node.op == ir::Op::kAttention;
-    bool infinite = node.op == ir::Op::kWhere || node.op == ir::Op::kPad || node.op == ir::Op::kWindow;
+    bool infinite =
+        node.op == ir::Op::kWhere || node.op == ir::Op::kPad || node.op == ir::Op::kWindow;
     if (node.op == ir::Op::kConst) {
       const std::optional<double> number = node.attrs.scalar.evaluate(program_.bindings);
       infinite = number && std::isinf(*number);
@@ -74,15 +77,16 @@ GemmPlan gemm_of(const ir::Graph& g, const ir::Node& node, const std::vector<Lay
   };
   std::vector<GemmDim> batch, m, n, k;
   const auto put = [&](ir::DimId dim, std::vector<GemmDim>& to) {
-    to.push_back({g.dim(dim).size.evaluate(bindings).value, stride(a, dim), stride(b, dim), stride(c, dim)});
+    to.push_back(
+        {g.dim(dim).size.evaluate(bindings).value, stride(a, dim), stride(b, dim), stride(c, dim)});
   };
   for (const ir::DimId dim : g.type(c).dims) {
     const bool left = g.type(a).has(dim), right = g.type(b).has(dim);
     put(dim, left && right ? batch : left ? m : n);
   }
   for (const ir::DimId dim : node.attrs.dims) put(dim, k);
-  return plan_gemm(std::move(batch), std::move(m), std::move(n), std::move(k), g.type(a).dtype, g.type(b).dtype,
-                   g.type(c).dtype);
+  return plan_gemm(std::move(batch), std::move(m), std::move(n), std::move(k), g.type(a).dtype,
+                   g.type(b).dtype, g.type(c).dtype);
 }
 
 }  // namespace
@@ -164,7 +168,8 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
   const ir::Node& node = node_of(step);
   const ir::Loop& loop = node.loop;
   const ir::Region& body = graph_.region(loop.body);
-  const auto carries = static_cast<size_t>(loop.carries), scanned = static_cast<size_t>(loop.scanned);
+  const auto carries = static_cast<size_t>(loop.carries),
+             scanned = static_cast<size_t>(loop.scanned);
   Instruction made;
   made.kind = Instruction::Kind::kLoop;
   made.level = r.depth;
@@ -185,8 +190,9 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
       const Address& there = places_[index(base(init))];
       const auto readers = std::count_if(node.operands.begin(), node.operands.end(),
                                          [&](ValueId v) { return base(v) == base(init); });
-      if (base(init) == init && readers == 1 && last_use_[index(init)] == at && def_step_[index(init)] >= 0 &&
-          there.root == Address::kArena && there.numbers.empty() && direct_[index(init)] == nullptr) {
+      if (base(init) == init && readers == 1 && last_use_[index(init)] == at &&
+          def_step_[index(init)] >= 0 && there.root == Address::kArena && there.numbers.empty() &&
+          direct_[index(init)] == nullptr) {
         place = there;
         ArenaBuffer& buffer = block(r).buffers[static_cast<size_t>(there.buffer)];
         buffer.last = std::max({buffer.last, at, last_use_[index(result)]});
@@ -194,7 +200,8 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
       }
     }
     if (!place.valid()) {
-      place = new_buffer(r, bytes(result), at, last_use_[index(result)], name_of(graph_, result), node.scope);
+      place = new_buffer(r, bytes(result), at, last_use_[index(result)], name_of(graph_, result),
+                         node.scope);
     }
     filled |= carried && element(node.operands[i]) == place;
     if (carried && !filled) add_copy(r, node.operands[i], place, false, made.info);
@@ -217,19 +224,26 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
     if (i < carries + scanned) place.numbers.emplace_back(r.depth, bytes(arg));
   }
   const int32_t parent = r.block;
-  made.block = block_of(loop.body, destinations, r.depth + 1, r.times * static_cast<double>(made.count));
+  made.block =
+      block_of(loop.body, destinations, r.depth + 1, r.times * static_cast<double>(made.count));
   Block& inner = program_.blocks[static_cast<size_t>(made.block)];
   inner.parent = parent;
-  inner.parent_buffer = new_buffer(r, inner.bytes, at, at, "body of repeat " + graph_.dim(loop.dim).name, node.scope).buffer;
+  inner.parent_buffer =
+      new_buffer(r, inner.bytes, at, at, "body of repeat " + graph_.dim(loop.dim).name, node.scope)
+          .buffer;
   made.number = places_[index(body.args[0])];
   add(r, std::move(made));
 }
 
 // Results that were not written in place. With `early`: arguments that go to memory of their own.
 // At the end: the rest; carries that swap places go through a buffer.
-void Scheduler::copies(const RegionState& r, const std::vector<Destination>& destinations, bool early) {
+void Scheduler::copies(const RegionState& r, const std::vector<Destination>& destinations,
+                       bool early) {
   const std::vector<ValueId>& results = graph_.region(r.region).results;
-  struct Move { Address from; size_t result; };
+  struct Move {
+    Address from;
+    size_t result;
+  };
   std::vector<Move> moves;
   StepInfo info;
   info.name = early ? "save" : "copy of results";

@@ -18,14 +18,14 @@ using ir::ValueId;
 struct Destination {
   Address place;
   bool accumulate = false;
-  ValueId occupant;              // an argument (or input) that lives there until it is overwritten
+  ValueId occupant;  // an argument (or input) that lives there until it is overwritten
 };
 
 // What is known about one region while its block is made.
 struct RegionState {
   ir::RegionId region;
   int32_t block = 0;
-  int32_t depth = 0;             // of loops
+  int32_t depth = 0;  // of loops
   double times = 1;
   int32_t end = 0;               // number of steps: the place of final copies
   std::vector<int32_t> info_of;  // by step
@@ -43,38 +43,49 @@ class Scheduler {
   }
 
   void place_inputs();
-  int32_t block_of(ir::RegionId region, const std::vector<Destination>& destinations, int32_t depth, double times);
+  int32_t block_of(ir::RegionId region, const std::vector<Destination>& destinations, int32_t depth,
+                   double times);
   void resolve();
 
  private:
   [[nodiscard]] const Layout& layout(ValueId v) const { return partition_.layouts[index(v)]; }
   [[nodiscard]] ValueId base(ValueId v) const { return layout(v).base; }
   static size_t index(ValueId v) { return static_cast<size_t>(v.index); }
-  [[nodiscard]] Block& block(const RegionState& r) { return program_.blocks[static_cast<size_t>(r.block)]; }
+  [[nodiscard]] Block& block(const RegionState& r) {
+    return program_.blocks[static_cast<size_t>(r.block)];
+  }
   [[nodiscard]] int64_t elements(ValueId v) const {
     int64_t n = 1;
-    for (const int64_t extent : ir::extents_of(graph_, graph_.type(v), program_.bindings)) n *= extent;
+    for (const int64_t extent : ir::extents_of(graph_, graph_.type(v), program_.bindings))
+      n *= extent;
     return n;
   }
-  [[nodiscard]] int64_t bytes(ValueId v) const { return elements(v) * ir::dtype_bytes(graph_.type(v).dtype); }
-  [[nodiscard]] const ir::Node& node_of(const Step& step) const { return graph_.node(step.nodes.front()); }
+  [[nodiscard]] int64_t bytes(ValueId v) const {
+    return elements(v) * ir::dtype_bytes(graph_.type(v).dtype);
+  }
+  [[nodiscard]] const ir::Node& node_of(const Step& step) const {
+    return graph_.node(step.nodes.front());
+  }
 
   void analyse(const RegionState& r, const std::vector<Step>& steps);
-  // A carry that is handed on unchanged. An argument that goes to memory of its own: copied first, so
-  // that its place may be overwritten (the input of a layer, saved for the backward pass).
-  [[nodiscard]] bool passed_on(ValueId v, const Destination& d) const { return base(v) == v && d.occupant == v; }
+  // A carry that is handed on unchanged. An argument that goes to memory of its own: copied first,
+  // so that its place may be overwritten (the input of a layer, saved for the backward pass).
+  [[nodiscard]] bool passed_on(ValueId v, const Destination& d) const {
+    return base(v) == v && d.occupant == v;
+  }
   [[nodiscard]] bool copied_early(ValueId v, const Destination& d) const {
     return def_step_[index(base(v))] < 0 && !d.occupant.valid();
   }
   void choose_destinations(const RegionState& r, const std::vector<Step>& steps,
                            const std::vector<Destination>& destinations);
-  bool may_go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v, const Destination& d);
+  bool may_go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v,
+                     const Destination& d);
 
   // The address of a value's first element: its base's place and the layout's offset.
   Address element(ValueId v);
   Address& place_of(ValueId v);
-  Address new_buffer(const RegionState& r, int64_t size, int32_t first, int32_t last, const std::string& name,
-                     const std::string& scope);
+  Address new_buffer(const RegionState& r, int64_t size, int32_t first, int32_t last,
+                     const std::string& name, const std::string& scope);
   bool take_over(const RegionState& r, const Step& step, int32_t at, size_t output);
   void place_outputs(const RegionState& r, const Step& step, int32_t at);
 
@@ -83,9 +94,10 @@ class Scheduler {
     block(r).instructions.push_back(std::move(instruction));
     return block(r).instructions.back();
   }
-  void add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate, int32_t info);
-  void add_copy(const RegionState& r, const Address& from, const Address& to, int64_t count, ir::DType dtype,
-                bool accumulate, int32_t info);
+  void add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate,
+                int32_t info);
+  void add_copy(const RegionState& r, const Address& from, const Address& to, int64_t count,
+                ir::DType dtype, bool accumulate, int32_t info);
   void add_checks(Instruction& instruction, const Step& step);
 
   void step_work(const RegionState& r, const Step& step, int32_t at);
@@ -97,10 +109,10 @@ class Scheduler {
   const ir::Graph& graph_;
   const Partition& partition_;
   int threads_;
-  std::vector<Address> places_;          // by value, bases only
-  std::vector<int32_t> last_use_;        // by value, bases only: step of its region, `end` for results
-  std::vector<int32_t> uses_;            // by value, bases only: operands and results that read it
-  std::vector<int32_t> def_step_;        // by value: the step that writes it
+  std::vector<Address> places_;    // by value, bases only
+  std::vector<int32_t> last_use_;  // by value, bases only: step of its region, `end` for results
+  std::vector<int32_t> uses_;      // by value, bases only: operands and results that read it
+  std::vector<int32_t> def_step_;  // by value: the step that writes it
   std::vector<const Destination*> direct_;  // by value: written straight to a destination
 };
 

@@ -18,18 +18,25 @@ namespace cad::backend {
 
 struct Step {
   enum class Kind : uint8_t {
-    kView,        // no work: the output is a view of the input
-    kKernel,      // a fused loop nest, JIT compiled: `kernel` indexes Partition::calls
-    kContract,    // one GEMM or a batch of them
-    kAttention, kAttentionGrad,
-    kGather, kScatterAdd,   // rows by index, when not fused into a kernel
-    kTopK, kCumSum, kSlots, kConcat, kWindowFold, kCopy,  // library routines of backend/cpu
-    kLoop,        // `body` indexes Partition::regions
-    kCollective   // all_reduce, all_gather, reduce_scatter, all_to_all between devices; none on one
+    kView,      // no work: the output is a view of the input
+    kKernel,    // a fused loop nest, JIT compiled: `kernel` indexes Partition::calls
+    kContract,  // one GEMM or a batch of them
+    kAttention,
+    kAttentionGrad,
+    kGather,
+    kScatterAdd,  // rows by index, when not fused into a kernel
+    kTopK,
+    kCumSum,
+    kSlots,
+    kConcat,
+    kWindowFold,
+    kCopy,       // library routines of backend/cpu
+    kLoop,       // `body` indexes Partition::regions
+    kCollective  // all_reduce, all_gather, reduce_scatter, all_to_all between devices; none on one
   } kind = Kind::kView;
-  std::vector<ir::NodeId> nodes;       // covered, in order
-  std::vector<ir::ValueId> inputs;     // read from memory
-  std::vector<ir::ValueId> outputs;    // written to memory
+  std::vector<ir::NodeId> nodes;     // covered, in order
+  std::vector<ir::ValueId> inputs;   // read from memory
+  std::vector<ir::ValueId> outputs;  // written to memory
   int32_t kernel = -1;
   int32_t body = -1;
   // Parallel to outputs (or empty): inputs whose buffer the output may take over, if it dies here:
@@ -37,11 +44,12 @@ struct Step {
   std::vector<std::vector<int32_t>> may_overwrite;
 };
 
-// Storage of a value as a view: element (i, j, ..) lies at offset + i * strides[0] + j * strides[1] ..
+// Storage of a value as a view: element (i, j, ..) lies at offset + i * strides[0] + j * strides[1]
+// ..
 struct Layout {
-  ir::ValueId base;                    // the value that owns the buffer (itself, when not a view)
-  int64_t offset = 0;                  // elements
-  std::vector<int64_t> strides;        // elements, parallel to the type's dims
+  ir::ValueId base;              // the value that owns the buffer (itself, when not a view)
+  int64_t offset = 0;            // elements
+  std::vector<int64_t> strides;  // elements, parallel to the type's dims
 };
 
 }  // namespace cad::backend

@@ -8,11 +8,11 @@
 
 namespace cad::backend {
 
-using llvm::Intrinsic::ID;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 
 namespace {
-constexpr double kRounder = 12582912.0;          // 1.5 * 2^23: adding it rounds to whole
+constexpr double kRounder = 12582912.0;  // 1.5 * 2^23: adding it rounds to whole
 constexpr uint32_t kRounderBits = 0x4B400000;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 }  // namespace
@@ -24,9 +24,15 @@ llvm::Type* VectorMath::as_int(Value* like) {
   return i32;
 }
 
-Value* VectorMath::number(Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
-Value* VectorMath::integer(Value* like, uint32_t bits) { return llvm::ConstantInt::get(as_int(like), bits); }
-Value* VectorMath::bits(Value* x) { return b_.CreateBitCast(x, as_int(x)); }
+Value* VectorMath::number(Value* like, double value) {
+  return llvm::ConstantFP::get(like->getType(), value);
+}
+Value* VectorMath::integer(Value* like, uint32_t bits) {
+  return llvm::ConstantInt::get(as_int(like), bits);
+}
+Value* VectorMath::bits(Value* x) {
+  return b_.CreateBitCast(x, as_int(x));
+}
 
 Value* VectorMath::floats(Value* bits) {
   llvm::Type* f32 = b_.getFloatTy();
@@ -41,13 +47,20 @@ Value* VectorMath::multiply_add(Value* a, Value* b, Value* c) {
 
 Value* VectorMath::polynomial(Value* x, std::initializer_list<double> high_to_low) {
   Value* sum = nullptr;
-  for (double c : high_to_low) sum = sum == nullptr ? number(x, c) : multiply_add(sum, x, number(x, c));
+  for (double c : high_to_low)
+    sum = sum == nullptr ? number(x, c) : multiply_add(sum, x, number(x, c));
   return sum;
 }
 
-Value* VectorMath::floor(Value* x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x); }
-Value* VectorMath::abs(Value* x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
-Value* VectorMath::sqrt(Value* x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x); }
+Value* VectorMath::floor(Value* x) {
+  return b_.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
+}
+Value* VectorMath::abs(Value* x) {
+  return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+}
+Value* VectorMath::sqrt(Value* x) {
+  return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
+}
 
 Value* VectorMath::power_of_two(Value* exponent) {
   Value* biased = b_.CreateAdd(exponent, llvm::ConstantInt::get(exponent->getType(), 127));
@@ -58,7 +71,7 @@ Value* VectorMath::power_of_two(Value* exponent) {
 Value* VectorMath::exp(Value* x) {
   Value* low = number(x, -104.0);
   Value* high = number(x, 89.0);
-  Value* z = b_.CreateSelect(b_.CreateFCmpOLT(x, low), low, x);   // NaN stays
+  Value* z = b_.CreateSelect(b_.CreateFCmpOLT(x, low), low, x);  // NaN stays
   z = b_.CreateSelect(b_.CreateFCmpOGT(z, high), high, z);
   Value* shifted = multiply_add(z, number(x, 1.44269504088896341), number(x, kRounder));
   Value* n = b_.CreateSub(bits(shifted), integer(x, kRounderBits));
@@ -82,13 +95,14 @@ Value* VectorMath::log(Value* x) {
   // centre the exponent so that the mantissa lies in [sqrt(1/2), sqrt(2))
   Value* shifted = b_.CreateSub(i, integer(x, 0x3F3504F3));
   Value* exponent = b_.CreateAShr(shifted, llvm::ConstantInt::get(i->getType(), 23));
-  Value* mantissa = b_.CreateSub(i, b_.CreateShl(exponent, llvm::ConstantInt::get(i->getType(), 23)));
+  Value* mantissa =
+      b_.CreateSub(i, b_.CreateShl(exponent, llvm::ConstantInt::get(i->getType(), 23)));
   Value* m = b_.CreateFSub(floats(mantissa), number(x, 1));
   Value* e = b_.CreateSIToFP(exponent, x->getType());
   e = b_.CreateFSub(e, b_.CreateSelect(tiny, number(x, 25), number(x, 0)));
-  Value* p = polynomial(m, {7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1,
-                            1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1,
-                            3.3333331174e-1});
+  Value* p = polynomial(
+      m, {7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+          -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1});
   Value* square = b_.CreateFMul(m, m);
   Value* y = b_.CreateFMul(b_.CreateFMul(p, m), square);
   y = multiply_add(e, number(x, -2.12194440e-4), y);
@@ -98,7 +112,8 @@ Value* VectorMath::log(Value* x) {
   result = b_.CreateSelect(b_.CreateFCmpOEQ(x, number(x, kInf)), x, result);
   result = b_.CreateSelect(b_.CreateFCmpOEQ(x, number(x, 0)), number(x, -kInf), result);
   // negative and NaN: NaN
-  return b_.CreateSelect(b_.CreateFCmpUGE(x, number(x, 0)), b_.CreateSelect(b_.CreateFCmpUNO(x, x), x, result),
+  return b_.CreateSelect(b_.CreateFCmpUGE(x, number(x, 0)),
+                         b_.CreateSelect(b_.CreateFCmpUNO(x, x), x, result),
                          number(x, std::numeric_limits<double>::quiet_NaN()));
 }
 
@@ -106,7 +121,8 @@ Value* VectorMath::log(Value* x) {
 Value* VectorMath::tanh(Value* x) {
   Value* bound = number(x, 7.90531110763549805);
   Value* z = b_.CreateSelect(b_.CreateFCmpOGT(x, bound), bound, x);
-  z = b_.CreateSelect(b_.CreateFCmpOLT(z, number(x, -7.90531110763549805)), number(x, -7.90531110763549805), z);
+  z = b_.CreateSelect(b_.CreateFCmpOLT(z, number(x, -7.90531110763549805)),
+                      number(x, -7.90531110763549805), z);
   Value* square = b_.CreateFMul(z, z);
   Value* p = polynomial(square, {-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11,
                                  5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04,
@@ -123,14 +139,16 @@ Value* VectorMath::erf(Value* x) {
   z = b_.CreateSelect(b_.CreateFCmpOLT(z, number(x, -3.92)), number(x, -3.92), z);
   Value* square = b_.CreateFMul(z, z);
   Value* p = polynomial(square, {-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06,
-                                 -5.69250639462346e-05, -7.34990630326855e-04, -2.95459980854025e-03,
-                                 -1.60960333262415e-02});
-  Value* q = polynomial(square, {-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03,
-                                 -7.37332916720468e-03, -1.42647390514189e-02});
+                                 -5.69250639462346e-05, -7.34990630326855e-04,
+                                 -2.95459980854025e-03, -1.60960333262415e-02});
+  Value* q =
+      polynomial(square, {-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03,
+                          -7.37332916720468e-03, -1.42647390514189e-02});
   return b_.CreateFDiv(b_.CreateFMul(z, p), q);
 }
 
-// e / (1 + e) of e = e^-|x| below 0, 1 / (1 + e) above: nothing overflows, small results keep digits.
+// e / (1 + e) of e = e^-|x| below 0, 1 / (1 + e) above: nothing overflows, small results keep
+// digits.
 Value* VectorMath::sigmoid(Value* x) {
   Value* e = exp(b_.CreateFNeg(abs(x)));
   Value* above = b_.CreateFCmpOGE(x, number(x, 0));
@@ -154,7 +172,7 @@ Value* VectorMath::sin_cos(Value* x, bool cosine) {
   if (auto* vector = llvm::dyn_cast<llvm::VectorType>(x->getType()))
     f64 = llvm::VectorType::get(f64, vector->getElementCount());
   auto wide = [&](double c) { return llvm::ConstantFP::get(f64, c); };
-  constexpr double kWideRounder = 6755399441055744.0;   // 1.5 * 2^52
+  constexpr double kWideRounder = 6755399441055744.0;  // 1.5 * 2^52
   Value* d = b_.CreateFPExt(x, f64);
   Value* shifted = multiply_add(d, wide(0.63661977236758134308), wide(kWideRounder));
   Value* n = b_.CreateFSub(shifted, wide(kWideRounder));
@@ -175,12 +193,17 @@ Value* VectorMath::sin_cos(Value* x, bool cosine) {
   Value* one = integer(x, 1);
   Value* odd = b_.CreateICmpEQ(b_.CreateAnd(quadrant, one), one);
   Value* result = b_.CreateSelect(odd, c, s);
-  Value* sign = b_.CreateShl(b_.CreateAnd(quadrant, integer(x, 2)), llvm::ConstantInt::get(as_int(x), 30));
+  Value* sign =
+      b_.CreateShl(b_.CreateAnd(quadrant, integer(x, 2)), llvm::ConstantInt::get(as_int(x), 30));
   return floats(b_.CreateXor(bits(result), sign));
 }
 
-Value* VectorMath::sin(Value* x) { return sin_cos(x, false); }
-Value* VectorMath::cos(Value* x) { return sin_cos(x, true); }
+Value* VectorMath::sin(Value* x) {
+  return sin_cos(x, false);
+}
+Value* VectorMath::cos(Value* x) {
+  return sin_cos(x, true);
+}
 
 Value* VectorMath::round_to_bf16(Value* x) {
   Value* i = bits(x);

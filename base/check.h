@@ -12,8 +12,8 @@ namespace cad {
 }  // namespace cad
 
 // CAD_CHECK(cond, "op `{}` in pass {}", ...): the message is a {fmt} format string.
-#define CAD_CHECK(cond, ...)                                                        \
-  do {                                                                              \
+#define CAD_CHECK(cond, ...)                                                                 \
+  do {                                                                                       \
     if (!(cond)) ::cad::check_failed(__FILE__, __LINE__, #cond, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 

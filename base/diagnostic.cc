@@ -15,14 +15,24 @@ constexpr Row kRows[] = {
 #undef CAD_DIAGNOSTIC
 };
 
-const Row& row(DiagId id) { return kRows[static_cast<size_t>(id)]; }
+const Row& row(DiagId id) {
+  return kRows[static_cast<size_t>(id)];
+}
 
 }  // namespace
 
-const char* diag_name(DiagId id) { return row(id).name; }
-Level diag_level(DiagId id) { return row(id).level; }
-const char* diag_title(DiagId id) { return row(id).title; }
-size_t diag_count() { return std::size(kRows); }
+const char* diag_name(DiagId id) {
+  return row(id).name;
+}
+Level diag_level(DiagId id) {
+  return row(id).level;
+}
+const char* diag_title(DiagId id) {
+  return row(id).title;
+}
+size_t diag_count() {
+  return std::size(kRows);
+}
 
 Diagnostic& Diagnostic::label(Span span, std::string text) {
   if (span.valid()) secondary.push_back({span, std::move(text)});

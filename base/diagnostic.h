@@ -22,7 +22,7 @@ enum class DiagId {
 #undef CAD_DIAGNOSTIC
 };
 
-const char* diag_name(DiagId id);   // "E0203"
+const char* diag_name(DiagId id);  // "E0203"
 Level diag_level(DiagId id);
 const char* diag_title(DiagId id);  // the registry's one-line description
 size_t diag_count();                // rows of the registry; DiagId counts from 0
@@ -42,11 +42,11 @@ struct Help {
 struct Diagnostic {
   DiagId id;
   std::string message;
-  std::optional<Label> primary;    // the narrowest span the fact is about
-  std::vector<Label> secondary;    // where the facts came from
+  std::optional<Label> primary;  // the narrowest span the fact is about
+  std::vector<Label> secondary;  // where the facts came from
   std::vector<std::string> notes;
   std::vector<Help> helps;
-  int exit_code = kExitProgram;    // status of a run that ends with this
+  int exit_code = kExitProgram;  // status of a run that ends with this
 
   Diagnostic& label(Span span, std::string text);
   Diagnostic& note(std::string text);

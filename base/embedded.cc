@@ -19,7 +19,8 @@ std::optional<std::string_view> embedded_file(std::string_view path) {
 std::vector<std::string_view> embedded_files(std::string_view prefix) {
   std::vector<std::string_view> found;
   for (size_t i = 0; i < kEmbeddedFileCount; ++i) {
-    if (kEmbeddedFiles[i].path.substr(0, prefix.size()) == prefix) found.push_back(kEmbeddedFiles[i].path);
+    if (kEmbeddedFiles[i].path.substr(0, prefix.size()) == prefix)
+      found.push_back(kEmbeddedFiles[i].path);
   }
   return found;
 }

@@ -8,7 +8,7 @@
 
 namespace cad {
 
-std::optional<std::string_view> embedded_file(std::string_view path);        // "stdlib/layers.cad"
-std::vector<std::string_view> embedded_files(std::string_view prefix);       // sorted paths
+std::optional<std::string_view> embedded_file(std::string_view path);   // "stdlib/layers.cad"
+std::vector<std::string_view> embedded_files(std::string_view prefix);  // sorted paths
 
 }  // namespace cad

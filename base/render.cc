@@ -15,21 +15,26 @@ using nlohmann::json;
 
 const char* level_name(Level level) {
   switch (level) {
-    case Level::kError: return "error";
-    case Level::kWarning: return "warning";
-    case Level::kLint: return "lint";
+    case Level::kError:
+      return "error";
+    case Level::kWarning:
+      return "warning";
+    case Level::kLint:
+      return "lint";
   }
   return "error";
 }
 
 // Those to show, in order, and how many errors were left out.
-std::vector<const Diagnostic*> select(const Diagnostics& diagnostics, size_t limit, size_t& left_out) {
+std::vector<const Diagnostic*> select(const Diagnostics& diagnostics, size_t limit,
+                                      size_t& left_out) {
   std::vector<const Diagnostic*> order;
   for (const Diagnostic& d : diagnostics.all()) order.push_back(&d);
   std::stable_sort(order.begin(), order.end(), [](const Diagnostic* a, const Diagnostic* b) {
     const auto key = [](const Diagnostic* d) {
-      return d->primary ? std::pair<int64_t, int64_t>(d->primary->span.file.index, d->primary->span.begin)
-                        : std::pair<int64_t, int64_t>(-1, 0);
+      return d->primary
+                 ? std::pair<int64_t, int64_t>(d->primary->span.file.index, d->primary->span.begin)
+                 : std::pair<int64_t, int64_t>(-1, 0);
     };
     return key(a) < key(b);
   });
@@ -57,8 +62,11 @@ std::string head_of(const Diagnostic& d, bool color) {
 json place(const Span& span, const Sources& sources) {
   const LineColumn from = sources.line_column(span.file, span.begin);
   const LineColumn to = sources.line_column(span.file, span.end);
-  return {{"file", sources.file(span.file).path}, {"line", from.line}, {"column", from.column},
-          {"end_line", to.line}, {"end_column", to.column}};
+  return {{"file", sources.file(span.file).path},
+          {"line", from.line},
+          {"column", from.column},
+          {"end_line", to.line},
+          {"end_column", to.column}};
 }
 
 json help_json(const Help& help, const Sources& sources) {
@@ -71,9 +79,13 @@ json help_json(const Help& help, const Sources& sources) {
 }
 
 json diagnostic_json(const Diagnostic& d, const Sources& sources) {
-  json j = {{"id", diag_name(d.id)}, {"level", level_name(diag_level(d.id))}, {"message", d.message}};
-  const json none = {{"file", nullptr}, {"line", nullptr}, {"column", nullptr},
-                     {"end_line", nullptr}, {"end_column", nullptr}};
+  json j = {
+      {"id", diag_name(d.id)}, {"level", level_name(diag_level(d.id))}, {"message", d.message}};
+  const json none = {{"file", nullptr},
+                     {"line", nullptr},
+                     {"column", nullptr},
+                     {"end_line", nullptr},
+                     {"end_column", nullptr}};
   j.update(d.primary ? place(d.primary->span, sources) : none);
   j["labels"] = json::array();
   if (d.primary && !d.primary->text.empty()) {
@@ -94,7 +106,8 @@ json diagnostic_json(const Diagnostic& d, const Sources& sources) {
 
 }  // namespace
 
-std::string render_human(const Diagnostic& d, const Sources& sources, const RenderOptions& options) {
+std::string render_human(const Diagnostic& d, const Sources& sources,
+                         const RenderOptions& options) {
   std::string text = head_of(d, options.color);
   const FrameText frame = render_frame(d, sources, options.color);
   text += frame.text;
@@ -122,7 +135,8 @@ std::string render_human(const Diagnostics& diagnostics, const Sources& sources,
     if (!text.empty()) text += "\n";
     text += render_human(*d, sources, options);
   }
-  if (left_out > 0) text += fmt::format("\n{} more error{} not shown\n", left_out, left_out == 1 ? "" : "s");
+  if (left_out > 0)
+    text += fmt::format("\n{} more error{} not shown\n", left_out, left_out == 1 ? "" : "s");
   return text;
 }
 
@@ -133,15 +147,19 @@ std::string render_short(const Diagnostics& diagnostics, const Sources& sources,
   for (const Diagnostic* d : select(diagnostics, options.limit, left_out)) {
     if (d->primary) {
       const LineColumn at = sources.line_column(d->primary->span.file, d->primary->span.begin);
-      text += fmt::format("{}:{}:{}: ", sources.file(d->primary->span.file).path, at.line, at.column);
+      text +=
+          fmt::format("{}:{}:{}: ", sources.file(d->primary->span.file).path, at.line, at.column);
     }
-    text += fmt::format("{}[{}]: {}\n", level_name(diag_level(d->id)), diag_name(d->id), d->message);
+    text +=
+        fmt::format("{}[{}]: {}\n", level_name(diag_level(d->id)), diag_name(d->id), d->message);
   }
-  if (left_out > 0) text += fmt::format("{} more error{} not shown\n", left_out, left_out == 1 ? "" : "s");
+  if (left_out > 0)
+    text += fmt::format("{} more error{} not shown\n", left_out, left_out == 1 ? "" : "s");
   return text;
 }
 
-json render_json(const Diagnostics& diagnostics, const Sources& sources, const RenderOptions& options) {
+json render_json(const Diagnostics& diagnostics, const Sources& sources,
+                 const RenderOptions& options) {
   size_t left_out = 0;
   json j = {{"schema", 1}, {"diagnostics", json::array()}};
   for (const Diagnostic* d : select(diagnostics, options.limit, left_out)) {

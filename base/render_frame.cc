@@ -12,15 +12,15 @@ namespace cad {
 namespace {
 
 struct Mark {
-  int column = 1;     // 1-based, code points
+  int column = 1;  // 1-based, code points
   int width = 1;
   bool primary = false;
   std::string text;
 };
 
 size_t code_points(std::string_view s) {
-  return static_cast<size_t>(
-      std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<size_t>(std::count_if(
+      s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 std::string printable(std::string_view line) {
@@ -38,13 +38,18 @@ void put(std::string& row, size_t at, std::string_view text) {
 }
 
 std::vector<std::string> mark_rows(std::vector<Mark> marks) {
-  std::sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) { return a.column < b.column; });
+  std::sort(marks.begin(), marks.end(),
+            [](const Mark& a, const Mark& b) { return a.column < b.column; });
   std::vector<std::string> rows(1);
   for (const Mark& m : marks) {
-    if (!m.primary) put(rows[0], static_cast<size_t>(m.column - 1), std::string(static_cast<size_t>(m.width), '-'));
+    if (!m.primary)
+      put(rows[0], static_cast<size_t>(m.column - 1),
+          std::string(static_cast<size_t>(m.width), '-'));
   }
   for (const Mark& m : marks) {
-    if (m.primary) put(rows[0], static_cast<size_t>(m.column - 1), std::string(static_cast<size_t>(m.width), '^'));
+    if (m.primary)
+      put(rows[0], static_cast<size_t>(m.column - 1),
+          std::string(static_cast<size_t>(m.width), '^'));
   }
   std::vector<Mark> hanging;
   for (const Mark& m : marks) {
@@ -76,7 +81,8 @@ struct LineMarks {
   std::map<int, std::vector<Mark>> lines;  // line -> its marks
 };
 
-void add_mark(std::map<int32_t, LineMarks>& files, const Label& label, bool primary, const Sources& sources) {
+void add_mark(std::map<int32_t, LineMarks>& files, const Label& label, bool primary,
+              const Sources& sources) {
   const Span& span = label.span;
   const LineColumn from = sources.line_column(span.file, span.begin);
   const LineColumn to = sources.line_column(span.file, std::max(span.end, span.begin));
@@ -129,19 +135,23 @@ FrameText render_frame(const Diagnostic& d, const Sources& sources, bool color) 
     const FileId id{file};
     const bool first = file == main_file;
     auto& lines = files[file].lines;
-    const LineColumn at = first ? sources.line_column(id, d.primary->span.begin)
-                                : LineColumn{lines.begin()->first, lines.begin()->second.front().column};
-    out.text += fmt::format("{}{} {}:{}:{}\n", blank, dim(first ? "-->" : ":::"), sources.file(id).path,
-                            at.line, at.column);
+    const LineColumn at =
+        first ? sources.line_column(id, d.primary->span.begin)
+              : LineColumn{lines.begin()->first, lines.begin()->second.front().column};
+    out.text += fmt::format("{}{} {}:{}:{}\n", blank, dim(first ? "-->" : ":::"),
+                            sources.file(id).path, at.line, at.column);
     out.text += fmt::format("{} {}\n", blank, dim("|"));
     int previous = 0;
     for (auto& [line, marks] : lines) {
       if (previous != 0 && line > previous + 1) out.text += fmt::format("{}\n", dim("..."));
       previous = line;
       const std::string text = source_line(sources.line_text(id, line), marks);
-      out.text += fmt::format("{}\n", fmt::format("{} {} {}", dim(fmt::format("{:>{}}", line, out.gutter)), dim("|"), text));
+      out.text += fmt::format(
+          "{}\n",
+          fmt::format("{} {} {}", dim(fmt::format("{:>{}}", line, out.gutter)), dim("|"), text));
       for (const std::string& row : mark_rows(marks)) {
-        out.text += fmt::format("{} {} {}\n", blank, dim("|"), color ? "\x1b[1;31m" + row + "\x1b[0m" : row);
+        out.text += fmt::format("{} {} {}\n", blank, dim("|"),
+                                color ? "\x1b[1;31m" + row + "\x1b[0m" : row);
       }
     }
   }

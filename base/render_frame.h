@@ -8,8 +8,8 @@
 namespace cad {
 
 struct FrameText {
-  std::string text;    // empty when the diagnostic has no place
-  size_t gutter = 1;   // width of the line-number column, for the notes below
+  std::string text;   // empty when the diagnostic has no place
+  size_t gutter = 1;  // width of the line-number column, for the notes below
 };
 FrameText render_frame(const Diagnostic& diagnostic, const Sources& sources, bool color);
 

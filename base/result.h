@@ -12,8 +12,8 @@ namespace cad {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                  // NOLINT: implicit by design
-  Result(Diagnostic error) : state_(std::move(error)) {}         // NOLINT
+  Result(T value) : state_(std::move(value)) {}           // NOLINT: implicit by design
+  Result(Diagnostic error) : state_(std::move(error)) {}  // NOLINT
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
   T& value() { return std::get<0>(state_); }
@@ -36,12 +36,12 @@ using Status = Result<Ok>;
 
 #define CAD_CONCAT_INNER(a, b) a##b
 #define CAD_CONCAT(a, b) CAD_CONCAT_INNER(a, b)
-#define CAD_TRY(var, expr)                                      \
-  auto CAD_CONCAT(result_, __LINE__) = (expr);                  \
-  if (!CAD_CONCAT(result_, __LINE__).ok())                      \
-    return std::move(CAD_CONCAT(result_, __LINE__).error());    \
+#define CAD_TRY(var, expr)                                   \
+  auto CAD_CONCAT(result_, __LINE__) = (expr);               \
+  if (!CAD_CONCAT(result_, __LINE__).ok())                   \
+    return std::move(CAD_CONCAT(result_, __LINE__).error()); \
   auto var = std::move(CAD_CONCAT(result_, __LINE__).value())
-#define CAD_TRY_VOID(expr)                                      \
-  do {                                                          \
+#define CAD_TRY_VOID(expr)                                        \
+  do {                                                            \
     if (auto r_ = (expr); !r_.ok()) return std::move(r_.error()); \
   } while (false)

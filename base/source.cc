@@ -16,7 +16,9 @@ std::vector<uint32_t> find_line_starts(std::string_view text) {
   return starts;
 }
 
-bool continues_code_point(char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; }
+bool continues_code_point(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
 
 }  // namespace
 

@@ -29,16 +29,18 @@ struct LineColumn {
 };
 
 struct SourceFile {
-  std::string path;                  // as given by the user, or "<stdlib>/layers.cad", "<stdin>"
-  std::string text;                  // UTF-8, without BOM
-  std::vector<uint32_t> line_starts; // byte offset of the first byte of every line
+  std::string path;                   // as given by the user, or "<stdlib>/layers.cad", "<stdin>"
+  std::string text;                   // UTF-8, without BOM
+  std::vector<uint32_t> line_starts;  // byte offset of the first byte of every line
 };
 
 // All files of one compilation. Appending keeps earlier FileIds valid.
 class Sources {
  public:
   FileId add(std::string path, std::string text);
-  [[nodiscard]] const SourceFile& file(FileId id) const { return files_[static_cast<size_t>(id.index)]; }
+  [[nodiscard]] const SourceFile& file(FileId id) const {
+    return files_[static_cast<size_t>(id.index)];
+  }
   [[nodiscard]] size_t size() const { return files_.size(); }
   [[nodiscard]] LineColumn line_column(FileId id, uint32_t offset) const;
   [[nodiscard]] std::string_view line_text(FileId id, int line) const;  // without its line end

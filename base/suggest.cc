@@ -7,7 +7,8 @@ namespace cad {
 
 int edit_distance(std::string_view a, std::string_view b) {
   const auto same = [](char x, char y) {
-    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
   };
   const size_t columns = b.size() + 1;
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(columns, 0));
@@ -25,7 +26,8 @@ int edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-std::optional<std::string> suggest(std::string_view word, const std::vector<std::string>& candidates) {
+std::optional<std::string> suggest(std::string_view word,
+                                   const std::vector<std::string>& candidates) {
   constexpr size_t kLongest = 64;  // longer names are no typing slips, and would cost time
   if (word.empty() || word.size() > kLongest) return std::nullopt;
   int best = 2 + static_cast<int>(word.size()) / 4;

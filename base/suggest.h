@@ -12,6 +12,7 @@ namespace cad {
 int edit_distance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `word` within distance 1 + len/4 (the first of equals), if any.
-std::optional<std::string> suggest(std::string_view word, const std::vector<std::string>& candidates);
+std::optional<std::string> suggest(std::string_view word,
+                                   const std::vector<std::string>& candidates);
 
 }  // namespace cad

@@ -26,8 +26,8 @@ std::string types_text(const frontend::Module& module, const Sources& sources) {
     text += fmt::format("{} {}\n", frontend::def_keyword(definition->kind), definition->name);
     for (const frontend::BindingInfo& binding : definition->bindings) {
       const int line = sources.line_column(binding.span.file, binding.span.begin).line;
-      text += fmt::format("  {:>4}  {:<9} {:<14} {}{}\n", line, binding.kind, binding.name, binding.type,
-                          binding.sizes.empty() ? "" : "   " + binding.sizes);
+      text += fmt::format("  {:>4}  {:<9} {:<14} {}{}\n", line, binding.kind, binding.name,
+                          binding.type, binding.sizes.empty() ? "" : "   " + binding.sizes);
     }
   }
   return text;
@@ -131,7 +131,8 @@ int run_check(const CheckFlags& flags, CommonOptions& common) {
   int status = load_program(loading, program, !common.json);
   if (common.json) {
     nlohmann::json document = render_json(program.diagnostics, program.sources);
-    if (flags.types && program.module) document["bindings"] = types_json(*program.module, program.sources);
+    if (flags.types && program.module)
+      document["bindings"] = types_json(*program.module, program.sources);
     print(document.dump(2) + "\n");
   }
   if (status == kExitOk && !common.json) {

@@ -37,8 +37,8 @@ struct CommonOptions {
   bool quiet = false;
   int verbose = 0;
   // program
-  std::string file;                  // "-": standard input
-  std::vector<std::string> set;      // "B=64"
+  std::string file;              // "-": standard input
+  std::vector<std::string> set;  // "B=64"
   std::string train, model;
   bool timings = false;
   bool json = false;
@@ -49,10 +49,10 @@ struct CommonOptions {
   std::string plan = "auto";
   // training
   std::optional<int64_t> steps;
-  std::optional<uint64_t> seed;      // also a setting: load_program() passes it on
+  std::optional<uint64_t> seed;  // also a setting: load_program() passes it on
   std::string log, save;
   std::vector<std::string> init;
-  std::optional<std::string> resume; // empty text: the newest in save.to
+  std::optional<std::string> resume;  // empty text: the newest in save.to
   bool overwrite = false;
   bool dry_run = false;
   std::string trace;
@@ -70,21 +70,26 @@ const std::vector<Command>& commands();  // sorted as in commands.def
 
 CLI::Validator at_least(int64_t least);  // a whole number in digits, not below `least`
 
-void add_program_flags(CLI::App& app, CommonOptions& common);   // FILE --set --train --model --timings
-void add_json_flag(CLI::App& app, CommonOptions& common);       // --json
+void add_program_flags(CLI::App& app,
+                       CommonOptions& common);             // FILE --set --train --model --timings
+void add_json_flag(CLI::App& app, CommonOptions& common);  // --json
 void add_emit_flag(CLI::App& app, CommonOptions& common, const std::vector<std::string>& kinds);
-void add_device_flags(CLI::App& app, CommonOptions& common);    // --devices --gpus --threads-per-device ..
-void add_training_flags(CLI::App& app, CommonOptions& common);  // --steps --seed --log --save --init ..
+void add_device_flags(CLI::App& app,
+                      CommonOptions& common);  // --devices --gpus --threads-per-device ..
+void add_training_flags(CLI::App& app,
+                        CommonOptions& common);  // --steps --seed --log --save --init ..
 
 // Prints to stderr in the chosen format. True when there are errors.
-bool print_diagnostics(const CommonOptions& common, const Sources& sources, const Diagnostics& diagnostics);
+bool print_diagnostics(const CommonOptions& common, const Sources& sources,
+                       const Diagnostics& diagnostics);
 // Prints one and returns the exit status it asks for.
 int fail(const CommonOptions& common, const Sources& sources, const Diagnostic& diagnostic);
 int fail(const CommonOptions& common, const Diagnostic& diagnostic);
 
 bool use_color(const CommonOptions& common, int descriptor);  // 1 stdout, 2 stderr
-void print(std::string_view text);    // to stdout; a failed write ends the program with status 1
-void message(const CommonOptions& common, std::string_view text);  // a line on stderr, unless --quiet
+void print(std::string_view text);  // to stdout; a failed write ends the program with status 1
+void message(const CommonOptions& common,
+             std::string_view text);  // a line on stderr, unless --quiet
 
 // Phases timed for --timings; report() prints them to stderr when asked for.
 class Timings {

@@ -3,7 +3,8 @@
 
 namespace cad::cli {
 
-#define CAD_COMMAND(name, summary, examples) Action declare_##name(CLI::App& app, CommonOptions& common);
+#define CAD_COMMAND(name, summary, examples) \
+  Action declare_##name(CLI::App& app, CommonOptions& common);
 #include "cli/commands.def"
 #undef CAD_COMMAND
 

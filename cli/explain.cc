@@ -31,10 +31,13 @@ int run_explain(std::string id, const CommonOptions& common) {
     print(text);
     return kExitOk;
   }
-  std::transform(id.begin(), id.end(), id.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  const auto row = std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return id == r.id; });
+  std::transform(id.begin(), id.end(), id.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const auto row =
+      std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return id == r.id; });
   if (row == rows().end()) {
-    Diagnostic error = make_error(DiagId::E0503, fmt::format("there is no error `{}`", id), kExitUsage);
+    Diagnostic error =
+        make_error(DiagId::E0503, fmt::format("there is no error `{}`", id), kExitUsage);
     std::vector<std::string> ids;
     for (const Row& each : rows()) ids.emplace_back(each.id);
     if (const auto near = suggest(id, ids)) error.help(fmt::format("did you mean `{}`?", *near));

@@ -24,11 +24,14 @@ CLI::Validator at_least(int64_t least) {
 
 void add_program_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("FILE", common.file, "the program; - is standard input")->required();
-  app.add_option("--set", common.set, "NAME=VALUE: a dim, a let or a setting (B=64, eval.every=10); repeatable")
+  app.add_option("--set", common.set,
+                 "NAME=VALUE: a dim, a let or a setting (B=64, eval.every=10); repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--train", common.train, "the train section to use (default: the last)")->type_name("NAME");
-  app.add_option("--model", common.model, "the model to use (default: the last)")->type_name("NAME");
+  app.add_option("--train", common.train, "the train section to use (default: the last)")
+      ->type_name("NAME");
+  app.add_option("--model", common.model, "the model to use (default: the last)")
+      ->type_name("NAME");
   app.add_flag("--timings", common.timings, "print how long each phase took");
 }
 
@@ -48,25 +51,37 @@ void add_device_flags(CLI::App& app, CommonOptions& common) {
   auto* devices = app.add_option("--devices", common.devices, "devices of this host (default 1)")
                       ->type_name("N")
                       ->check(at_least(1));
-  app.add_option("--gpus", common.gpus, "GPUs to use")->type_name("N")->check(at_least(1))->excludes(devices);
-  app.add_option("--threads-per-device", common.threads_per_device, "threads of a CPU device (default: its share of the cores)")
+  app.add_option("--gpus", common.gpus, "GPUs to use")
+      ->type_name("N")
+      ->check(at_least(1))
+      ->excludes(devices);
+  app.add_option("--threads-per-device", common.threads_per_device,
+                 "threads of a CPU device (default: its share of the cores)")
       ->type_name("N")
       ->check(at_least(1));
-  app.add_option("--cluster", common.cluster, "the machine to plan for (default: this one)")->type_name("NAME");
+  app.add_option("--cluster", common.cluster, "the machine to plan for (default: this one)")
+      ->type_name("NAME");
   app.add_option("--mesh", common.mesh, "mesh axes: dp=2,tp=4")->type_name("AXES");
   app.add_option("--budget", common.budget, "memory a device: 8GiB, or 60%")->type_name("SIZE");
-  app.add_option("--plan", common.plan, "auto, single, dp, zero1 .., or a plan file")->type_name("PLAN");
+  app.add_option("--plan", common.plan, "auto, single, dp, zero1 .., or a plan file")
+      ->type_name("PLAN");
 }
 
 void add_training_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("--steps", common.steps, "stop this run after step N; schedules use the program's")
       ->type_name("N")
       ->check(at_least(0));
-  app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N")->check(at_least(0));
+  app.add_option("--seed", common.seed, "the seed, instead of the program's")
+      ->type_name("N")
+      ->check(at_least(0));
   app.add_option("--log", common.log, "write events as JSON lines")->type_name("FILE");
-  app.add_option("--save", common.save, "folder for checkpoints, instead of save.to")->type_name("DIR");
-  app.add_option("--init", common.init, "a file or folder to start from")->type_name("FILE")->allow_extra_args(false);
-  app.add_option("--resume", common.resume, "go on from a checkpoint (alone: the newest in save.to)")
+  app.add_option("--save", common.save, "folder for checkpoints, instead of save.to")
+      ->type_name("DIR");
+  app.add_option("--init", common.init, "a file or folder to start from")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  app.add_option("--resume", common.resume,
+                 "go on from a checkpoint (alone: the newest in save.to)")
       ->type_name("[DIR]")
       ->expected(0, 1)
       ->default_str("");

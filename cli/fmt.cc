@@ -1,5 +1,6 @@
-// cli/fmt.cc -- `colauto fmt`: rewrites files in the one style, in place; `-` from standard input to
-// standard output; --check only says which would change. A file with syntax errors is left alone.
+// cli/fmt.cc -- `colauto fmt`: rewrites files in the one style, in place; `-` from standard input
+// to standard output; --check only says which would change. A file with syntax errors is left
+// alone.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -50,15 +51,18 @@ int format_one(const FmtFlags& flags, CommonOptions& common, const std::string& 
     print(formatted);
     return kExitOk;
   }
-  Result<std::string> now = path == "-" ? Result<std::string>(program.sources.file(program.file).text) : read_file(path);
+  Result<std::string> now =
+      path == "-" ? Result<std::string>(program.sources.file(program.file).text) : read_file(path);
   if (!now.ok()) return fail(common, now.error());
   if (*now == formatted) return kExitOk;
   if (flags.check) {
-    Diagnostic error = make_error(DiagId::E0506, fmt::format("`{}` is not in the one style", path), kExitRunFailed);
+    Diagnostic error = make_error(DiagId::E0506, fmt::format("`{}` is not in the one style", path),
+                                  kExitRunFailed);
     error.help(fmt::format("`colauto fmt {}` rewrites it", path));
     return fail(common, error);
   }
-  if (Status written = replace_file(path, formatted); !written.ok()) return fail(common, written.error());
+  if (Status written = replace_file(path, formatted); !written.ok())
+    return fail(common, written.error());
   message(common, fmt::format("formatted {}", path));
   return kExitOk;
 }
@@ -76,8 +80,10 @@ int run_fmt(const FmtFlags& flags, CommonOptions& common) {
 
 Action declare_fmt(CLI::App& app, CommonOptions& common) {
   auto own = std::make_shared<FmtFlags>();
-  app.add_option("FILE", own->files, "programs; - is standard input, then standard output")->required();
-  app.add_flag("--check", own->check, "change nothing; status 1 when a file is not in the one style");
+  app.add_option("FILE", own->files, "programs; - is standard input, then standard output")
+      ->required();
+  app.add_flag("--check", own->check,
+               "change nothing; status 1 when a file is not in the one style");
   return [own, &common] { return run_fmt(*own, common); };
 }
 

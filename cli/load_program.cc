@@ -24,7 +24,8 @@ struct DiskReader : frontend::FileReader {
 Result<frontend::Setting> split_setting(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    Diagnostic error = make_error(DiagId::E0503, fmt::format("`--set {}` sets nothing", text), kExitUsage);
+    Diagnostic error =
+        make_error(DiagId::E0503, fmt::format("`--set {}` sets nothing", text), kExitUsage);
     error.help("write `--set NAME=VALUE`, for example `--set B=64`");
     return error;
   }
@@ -47,7 +48,8 @@ Result<std::string> read_file(const std::string& path) {
     errno = 0;
     std::ifstream in(path, std::ios::binary);
     if (in.good()) text << in.rdbuf();
-    if (in.good() || (in.eof() && !in.bad()) || (in.is_open() && info.st_size == 0)) return text.str();
+    if (in.good() || (in.eof() && !in.bad()) || (in.is_open() && info.st_size == 0))
+      return text.str();
     reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
   }
   return make_error(DiagId::E0601, fmt::format("cannot read `{}`: {}", path, reason), kExitNoInput);
@@ -88,7 +90,8 @@ int check_program(const CommonOptions& common, LoadedProgram& program) {
   if (common.seed) options.settings.push_back({"seed", std::to_string(*common.seed)});
   program.timings.start("check");
   DiskReader reader;
-  program.module = frontend::check(program.sources, program.file, reader, options, program.diagnostics);
+  program.module =
+      frontend::check(program.sources, program.file, reader, options, program.diagnostics);
   program.timings.stop();
   if (!program.diagnostics.has_errors()) return kExitOk;
   for (const Diagnostic& diagnostic : program.diagnostics.all()) {

@@ -21,7 +21,8 @@ std::string overview() {
       "  colauto run gpt.cad            train\n"
       "  colauto check gpt.cad          find errors\n\n"
       "usage: colauto COMMAND [ARGUMENTS]\n\ncommands:\n";
-  for (const Command& command : commands()) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  for (const Command& command : commands())
+    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
   return text + "\n`colauto COMMAND --help` shows the flags of a command\n";
 }
 
@@ -32,7 +33,8 @@ int usage_error(const CommonOptions& common, Diagnostic diagnostic, const char* 
 }
 
 int unknown_command(const CommonOptions& common, const std::string& word) {
-  Diagnostic error = make_error(DiagId::E0501, fmt::format("unknown command `{}`", word), kExitUsage);
+  Diagnostic error =
+      make_error(DiagId::E0501, fmt::format("unknown command `{}`", word), kExitUsage);
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
   if (word.size() > 4 && word.compare(word.size() - 4, 4, ".cad") == 0) {
@@ -58,7 +60,10 @@ int leftover(const CommonOptions& common, const CLI::App& app, const char* comma
     return word.size() > 1 && word[0] == '-';
   });
   if (flag == rest.end()) {
-    return usage_error(common, make_error(DiagId::E0502, fmt::format("unexpected argument `{}`", rest[0]), kExitUsage), command);
+    return usage_error(
+        common,
+        make_error(DiagId::E0502, fmt::format("unexpected argument `{}`", rest[0]), kExitUsage),
+        command);
   }
   const std::string name = flag->substr(0, flag->find('='));
   Diagnostic error = make_error(DiagId::E0502, fmt::format("unknown flag `{}`", name), kExitUsage);
@@ -72,7 +77,8 @@ int leftover(const CommonOptions& common, const CLI::App& app, const char* comma
   return usage_error(common, std::move(error), command);
 }
 
-// CLI11's texts in plain words: "--steps: Value 1e-3x not in range ..", "Could not convert: --seed = x".
+// CLI11's texts in plain words: "--steps: Value 1e-3x not in range ..", "Could not convert: --seed
+// = x".
 std::string plain_text(const std::string& what) {
   std::string text = what;
   while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
@@ -86,24 +92,31 @@ std::string plain_text(const std::string& what) {
     }
     if (const size_t list = rest.find(" not in {"); list != std::string::npos) {
       std::string known = rest.substr(list + 9, rest.size() - list - 10);
-      for (size_t at = 0; (at = known.find(',', at)) != std::string::npos; at += 2) known.insert(at + 1, " ");
-      return fmt::format("bad value of `{}`: `{}` is none of {}", flag, rest.substr(0, list), known);
+      for (size_t at = 0; (at = known.find(',', at)) != std::string::npos; at += 2)
+        known.insert(at + 1, " ");
+      return fmt::format("bad value of `{}`: `{}` is none of {}", flag, rest.substr(0, list),
+                         known);
     }
-    if (rest.rfind("At Most 1 required but received", 0) == 0) return fmt::format("`{}` is given more than once", flag);
-    if (rest.size() > 8 && rest.compare(rest.size() - 8, 8, " missing") == 0) return fmt::format("`{}` needs a value", flag);
+    if (rest.rfind("At Most 1 required but received", 0) == 0)
+      return fmt::format("`{}` is given more than once", flag);
+    if (rest.size() > 8 && rest.compare(rest.size() - 8, 8, " missing") == 0)
+      return fmt::format("`{}` needs a value", flag);
     if (!rest.empty() && rest[0] == '`') return fmt::format("bad value of `{}`: {}", flag, rest);
   }
   if (const size_t excludes = text.find(" excludes "); excludes != std::string::npos) {
-    return fmt::format("`{}` and `{}` do not go together", text.substr(0, excludes), text.substr(excludes + 10));
+    return fmt::format("`{}` and `{}` do not go together", text.substr(0, excludes),
+                       text.substr(excludes + 10));
   }
   if (text.rfind("Could not convert: ", 0) == 0) {
     const std::string pair = text.substr(19);
     const size_t equals = pair.find(" = ");
     if (equals != std::string::npos) {
-      return fmt::format("bad value of `{}`: `{}`", pair.substr(0, equals), pair.substr(equals + 3));
+      return fmt::format("bad value of `{}`: `{}`", pair.substr(0, equals),
+                         pair.substr(equals + 3));
     }
   }
-  if (std::isupper(static_cast<unsigned char>(text[0])) != 0 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
+  if (std::isupper(static_cast<unsigned char>(text[0])) != 0 &&
+      std::islower(static_cast<unsigned char>(text[1])) != 0) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   }
   return text;
@@ -113,7 +126,8 @@ std::string plain_text(const std::string& what) {
 void peek_format(int argc, char** argv, CommonOptions& common) {
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
-    if ((word == "--error-format" || word == "--color") && i + 1 < argc) word += std::string("=") + argv[i + 1];
+    if ((word == "--error-format" || word == "--color") && i + 1 < argc)
+      word += std::string("=") + argv[i + 1];
     if (word == "--error-format=short") common.error_format = ErrorFormat::kShort;
     if (word == "--error-format=json") common.error_format = ErrorFormat::kJson;
     if (word == "--color=always") common.color = ColorMode::kAlways;
@@ -127,12 +141,14 @@ void add_everywhere_flags(CLI::App& app, CommonOptions& common) {
   const std::map<std::string, ColorMode> colors{
       {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
   app.add_option_function<std::string>(
-         "--error-format", [&common, formats](const std::string& value) { common.error_format = formats.at(value); },
+         "--error-format",
+         [&common, formats](const std::string& value) { common.error_format = formats.at(value); },
          "how messages look: human, short or json")
       ->type_name("FORMAT")
       ->check(CLI::IsMember(std::vector<std::string>{"human", "short", "json"}));
   app.add_option_function<std::string>(
-         "--color", [&common, colors](const std::string& value) { common.color = colors.at(value); },
+         "--color",
+         [&common, colors](const std::string& value) { common.color = colors.at(value); },
          "auto, always or never; NO_COLOR is honoured")
       ->type_name("WHEN")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}));
@@ -175,9 +191,11 @@ int run_command(const Command& command, int argc, char** argv, CommonOptions& co
   } catch (const CLI::ParseError& error) {
     // An unknown flag explains most other faults: say that first.
     const std::vector<std::string> rest = app.remaining();
-    const bool flag = std::any_of(rest.begin(), rest.end(), [](const std::string& w) { return w.size() > 1 && w[0] == '-'; });
+    const bool flag = std::any_of(rest.begin(), rest.end(),
+                                  [](const std::string& w) { return w.size() > 1 && w[0] == '-'; });
     if (flag) return leftover(common, app, command.name, rest);
-    return usage_error(common, make_error(DiagId::E0503, plain_text(error.what()), kExitUsage), command.name);
+    return usage_error(common, make_error(DiagId::E0503, plain_text(error.what()), kExitUsage),
+                       command.name);
   }
   if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
     return leftover(common, app, command.name, rest);
@@ -200,12 +218,14 @@ int run(int argc, char** argv) {
     return kExitOk;
   }
   for (const Command& command : commands()) {
-    if (word == command.name || (word == "--version" && std::strcmp(command.name, "version") == 0)) {
+    if (word == command.name ||
+        (word == "--version" && std::strcmp(command.name, "version") == 0)) {
       return run_command(command, argc, argv, common);
     }
   }
   if (word.size() > 1 && word[0] == '-') {
-    Diagnostic error = make_error(DiagId::E0502, fmt::format("unknown flag `{}`", word), kExitUsage);
+    Diagnostic error =
+        make_error(DiagId::E0502, fmt::format("unknown flag `{}`", word), kExitUsage);
     return usage_error(common, std::move(error), nullptr);
   }
   return unknown_command(common, word);
@@ -219,7 +239,8 @@ int main(int argc, char** argv) {
   try {
     status = cad::cli::run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n", error.what());
+    fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n",
+               error.what());
   }
   if (std::fflush(stdout) != 0) {
     std::fputs("error[E0505]: cannot write to standard output\n", stderr);

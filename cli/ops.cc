@@ -28,12 +28,18 @@ int run_ops(const std::string& name, const CommonOptions& common) {
     if (!name.empty() && name != names.back()) continue;
     const ir::OpInfo& info = ir::op_info(op);
     const bool gradient = info.grad != nullptr;
-    text += fmt::format("{:<18} {:<10} {:<9} {}\n", names.back(), ir::op_family(op), gradient ? "gradient" : "", info.summary);
-    list.push_back({{"name", names.back()}, {"family", ir::op_family(op)}, {"gradient", gradient}, {"summary", info.summary}});
+    text += fmt::format("{:<18} {:<10} {:<9} {}\n", names.back(), ir::op_family(op),
+                        gradient ? "gradient" : "", info.summary);
+    list.push_back({{"name", names.back()},
+                    {"family", ir::op_family(op)},
+                    {"gradient", gradient},
+                    {"summary", info.summary}});
   }
   if (list.empty()) {
-    Diagnostic error = make_error(DiagId::E0503, fmt::format("there is no operation `{}`", name), kExitUsage);
-    if (const auto near = suggest(name, names)) error.help(fmt::format("did you mean `{}`?", *near));
+    Diagnostic error =
+        make_error(DiagId::E0503, fmt::format("there is no operation `{}`", name), kExitUsage);
+    if (const auto near = suggest(name, names))
+      error.help(fmt::format("did you mean `{}`?", *near));
     error.help("`colauto ops` lists all");
     return fail(common, error);
   }

@@ -28,7 +28,8 @@ bool use_color(const CommonOptions& common, int descriptor) {
   return isatty(descriptor) == 1;
 }
 
-bool print_diagnostics(const CommonOptions& common, const Sources& sources, const Diagnostics& diagnostics) {
+bool print_diagnostics(const CommonOptions& common, const Sources& sources,
+                       const Diagnostics& diagnostics) {
   if (diagnostics.all().empty()) return false;
   RenderOptions options;
   options.color = use_color(common, STDERR_FILENO);

@@ -25,11 +25,15 @@ constexpr bool kMpi = false;
 
 int run_version(const CommonOptions& common) {
   if (common.json) {
-    print(nlohmann::json{{"schema", 1}, {"version", COLAUTO_VERSION}, {"cuda", kCuda}, {"mpi", kMpi}}.dump(2) + "\n");
+    print(
+        nlohmann::json{{"schema", 1}, {"version", COLAUTO_VERSION}, {"cuda", kCuda}, {"mpi", kMpi}}
+            .dump(2) +
+        "\n");
     return kExitOk;
   }
   std::string text = fmt::format("colauto {}\n", COLAUTO_VERSION);
-  text += fmt::format("CUDA  {}\n", kCuda ? "yes" : "no: --gpus needs a build with the CUDA toolkit");
+  text +=
+      fmt::format("CUDA  {}\n", kCuda ? "yes" : "no: --gpus needs a build with the CUDA toolkit");
   text += fmt::format("MPI   {}\n", kMpi ? "yes" : "no: several hosts need a build with OpenMPI");
   print(text);
   return kExitOk;

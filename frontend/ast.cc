@@ -16,7 +16,9 @@ const char* op_text(AstOp op) {
   return "?";
 }
 
-bool is_comparison(AstOp op) { return op >= AstOp::kLt && op <= AstOp::kNe; }
+bool is_comparison(AstOp op) {
+  return op >= AstOp::kLt && op <= AstOp::kNe;
+}
 
 int precedence(AstOp op) {
   switch (op) {

@@ -41,11 +41,11 @@ struct Name {
 // ---------------------------------------------------------------- expressions (also dim ones)
 
 // CAD_AST_OP(enumerator, text): the operators, tightest first.
-#define CAD_AST_OPS(X)                                                                       \
-  X(kPow, "^") X(kNeg, "-") X(kMul, "*") X(kDiv, "/") X(kFloorDiv, "//") X(kMod, "%")        \
-  X(kContract, "@[]") X(kAdd, "+") X(kSub, "-") X(kLt, "<") X(kLe, "<=") X(kGt, ">")         \
-  X(kGe, ">=") X(kEq, "==") X(kNe, "!=") X(kNot, "not") X(kAnd, "and") X(kOr, "or")          \
-  X(kPipe, "|>")
+#define CAD_AST_OPS(X)                                                                         \
+  X(kPow, "^")                                                                                 \
+  X(kNeg, "-") X(kMul, "*") X(kDiv, "/") X(kFloorDiv, "//") X(kMod, "%") X(kContract, "@[]")   \
+      X(kAdd, "+") X(kSub, "-") X(kLt, "<") X(kLe, "<=") X(kGt, ">") X(kGe, ">=") X(kEq, "==") \
+          X(kNe, "!=") X(kNot, "not") X(kAnd, "and") X(kOr, "or") X(kPipe, "|>")
 
 enum class AstOp : uint8_t {
 #define CAD_AST_OP_ENUMERATOR(name, text) name,
@@ -169,16 +169,16 @@ enum class StmtKind : uint8_t {
   kBind,    // names : type = value annotations
 };
 
-// `broken`: a part could not be parsed and was reported; what is here is what was understood. (Values
-// of broken lets, dims and settings are kError: repairs make odd ones.)
+// `broken`: a part could not be parsed and was reported; what is here is what was understood.
+// (Values of broken lets, dims and settings are kError: repairs make odd ones.)
 struct Stmt {
   StmtKind kind = StmtKind::kError;
   bool broken = false;
   Span span;
   Span keyword;  // of `param`, `state`, `use`, `repeat`, `return`, `dim`
   std::vector<Name> names;
-  TypeId type;   // may be invalid
-  ExprId value;  // initialiser (may be invalid), instance, count, bound expression
+  TypeId type;                 // may be invalid
+  ExprId value;                // initialiser (may be invalid), instance, count, bound expression
   std::vector<ExprId> values;  // kReturn
   std::vector<DimBind> binds;  // kDim
   Name label;                  // kRepeat, may be empty
@@ -207,11 +207,11 @@ const char* def_keyword(DefKind kind);  // "fn", "layer", "model"
 
 struct Def {
   DefKind kind = DefKind::kFn;
-  bool broken = false;         // the header could not be parsed whole: do not check calls of it
-  bool body_broken = false;    // a statement of the body (at any depth) is broken
+  bool broken = false;       // the header could not be parsed whole: do not check calls of it
+  bool body_broken = false;  // a statement of the body (at any depth) is broken
   Span span, keyword;
-  Span header;                 // keyword to result type
-  Name name;                   // may be empty when broken
+  Span header;  // keyword to result type
+  Name name;    // may be empty when broken
   std::vector<DimParam> dims;
   std::vector<Param> params;
   TypeId result;
@@ -221,8 +221,8 @@ struct Def {
 
 struct Entry {
   bool broken = false;
-  Name key;         // of a setting
-  ExprId value;     // of a setting
+  Name key;           // of a setting
+  ExprId value;       // of a setting
   SectionId section;  // or a nested section
   Span span;
 };
@@ -274,7 +274,9 @@ struct Ast {
   std::vector<Comment> comments;  // by position
 
   [[nodiscard]] const Expr& expr(ExprId id) const { return exprs[static_cast<size_t>(id.index)]; }
-  [[nodiscard]] const TypeNode& type(TypeId id) const { return types[static_cast<size_t>(id.index)]; }
+  [[nodiscard]] const TypeNode& type(TypeId id) const {
+    return types[static_cast<size_t>(id.index)];
+  }
   [[nodiscard]] const Stmt& stmt(StmtId id) const { return stmts[static_cast<size_t>(id.index)]; }
   [[nodiscard]] const Def& def(DefId id) const { return defs[static_cast<size_t>(id.index)]; }
   [[nodiscard]] const Section& section(SectionId id) const {

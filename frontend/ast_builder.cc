@@ -316,14 +316,18 @@ Span AstBuilder::span(antlr4::tree::TerminalNode* node) const {
   return node == nullptr ? Span{file_, 0, 0} : span(node->getSymbol());
 }
 
-Name AstBuilder::name(antlr4::tree::TerminalNode* node) const { return name(node->getSymbol()); }
+Name AstBuilder::name(antlr4::tree::TerminalNode* node) const {
+  return name(node->getSymbol());
+}
 
 Name AstBuilder::name(const antlr4::Token* token) const {
   const Span place = span(token);
   return {std::string(text(place)), place};
 }
 
-std::string_view AstBuilder::text(Span place) const { return sources_.text(place); }
+std::string_view AstBuilder::text(Span place) const {
+  return sources_.text(place);
+}
 
 Span AstBuilder::braces(antlr4::tree::TerminalNode* open, antlr4::tree::TerminalNode* close) const {
   if (open == nullptr) return {};

@@ -56,7 +56,8 @@ class AstBuilder {
   [[nodiscard]] Name name(antlr4::tree::TerminalNode* node) const;
   [[nodiscard]] Name name(const antlr4::Token* token) const;
   [[nodiscard]] std::string_view text(Span span) const;
-  [[nodiscard]] Span braces(antlr4::tree::TerminalNode* open, antlr4::tree::TerminalNode* close) const;
+  [[nodiscard]] Span braces(antlr4::tree::TerminalNode* open,
+                            antlr4::tree::TerminalNode* close) const;
   // An error was reported for a token in [first, last] of the context, or the context has one.
   [[nodiscard]] bool faulty(const antlr4::ParserRuleContext* context) const;
   void report(Span place, Diagnostic diagnostic);

@@ -133,10 +133,11 @@ ExprId AstBuilder::atom(P::AtomExprContext* context) {
     case Tok::QUANTITY: {
       expr.kind = ExprKind::kQuantity;
       size_t unit = 0;  // a unit starts at the first letter that no exponent explains
-      while (unit < written.size() && ((std::isalpha(static_cast<unsigned char>(written[unit])) == 0) ||
-                                       ((written[unit] == 'e' || written[unit] == 'E') && unit + 1 < written.size() &&
-                                        (std::isdigit(static_cast<unsigned char>(written[unit + 1])) != 0 ||
-                                         written[unit + 1] == '+' || written[unit + 1] == '-')))) {
+      while (unit < written.size() &&
+             ((std::isalpha(static_cast<unsigned char>(written[unit])) == 0) ||
+              ((written[unit] == 'e' || written[unit] == 'E') && unit + 1 < written.size() &&
+               (std::isdigit(static_cast<unsigned char>(written[unit + 1])) != 0 ||
+                written[unit + 1] == '+' || written[unit + 1] == '-')))) {
         ++unit;
       }
       size_t digits = unit;
@@ -219,7 +220,8 @@ ExprId AstBuilder::binary(ExprId left, P::BinaryExprContext* context) {
   expr.right = this->expr(operands.size() > 1 ? operands.back() : nullptr);
   const Expr& before = ast_.expr(left);
   if (is_comparison(expr.op) && before.kind == ExprKind::kBinary && is_comparison(before.op)) {
-    Diagnostic error = make_diagnostic(DiagId::E0009, expr.op_span, "comparisons do not chain", "a second comparison");
+    Diagnostic error = make_diagnostic(DiagId::E0009, expr.op_span, "comparisons do not chain",
+                                       "a second comparison");
     error.label(before.op_span, "the first");
     const std::string_view middle = text(ast_.expr(before.right).span);
     const auto part = [&](ExprId id) { return text(ast_.expr(id).span); };
@@ -246,7 +248,9 @@ std::vector<Arg> AstBuilder::args(const std::vector<P::ArgContext*>& contexts) {
   return list;
 }
 
-DimSide AstBuilder::dim_side(P::ExprContext* context) { return side_of(expr(context)); }
+DimSide AstBuilder::dim_side(P::ExprContext* context) {
+  return side_of(expr(context));
+}
 
 // `T`, `(H, K)` or `()` as a side; the tuple's own node is left unused.
 DimSide AstBuilder::side_of(ExprId id) {
@@ -299,7 +303,8 @@ DimItem AstBuilder::dim_item(P::DimArgContext* context) {
 
 void AstBuilder::check_dim_item(const DimItem& item) {
   if (item.kind == DimItemKind::kSlice && !item.arrow.valid()) {
-    Diagnostic error = make_diagnostic(DiagId::E0017, item.span, "a slice needs a name for its new dim");
+    Diagnostic error =
+        make_diagnostic(DiagId::E0017, item.span, "a slice needs a name for its new dim");
     error.help(fmt::format("write `{} -> N`, with `dim N = ..` its length", text(item.span)));
     report(item.span, std::move(error));
   } else if (item.kind == DimItemKind::kIndex && item.arrow.valid()) {
@@ -307,8 +312,10 @@ void AstBuilder::check_dim_item(const DimItem& item) {
     error.help("a slice is `T = begin : end -> N`; an index takes its dims from the index tensor");
     report(item.arrow, std::move(error));
   } else if (item.kind == DimItemKind::kSlice && plain_name(ast_, item.right) == nullptr &&
-             !(item.right.dims.size() == 1 && ast_.expr(item.right.dims[0]).kind == ExprKind::kError)) {
-    Diagnostic error = make_diagnostic(DiagId::E0017, item.right.span, "the new dim of a slice is one name");
+             !(item.right.dims.size() == 1 &&
+               ast_.expr(item.right.dims[0]).kind == ExprKind::kError)) {
+    Diagnostic error =
+        make_diagnostic(DiagId::E0017, item.right.span, "the new dim of a slice is one name");
     report(item.right.span, std::move(error));
   }
 }

@@ -370,8 +370,14 @@ class Printer {
 
 }  // namespace
 
-std::string print_ast(const Ast& ast) { return Printer(ast).file() + "\n"; }
-std::string print_expr(const Ast& ast, ExprId id) { return Printer(ast).take_expr(id); }
-std::string print_type(const Ast& ast, TypeId id) { return Printer(ast).take_type(id); }
+std::string print_ast(const Ast& ast) {
+  return Printer(ast).file() + "\n";
+}
+std::string print_expr(const Ast& ast, ExprId id) {
+  return Printer(ast).take_expr(id);
+}
+std::string print_type(const Ast& ast, TypeId id) {
+  return Printer(ast).take_type(id);
+}
 
 }  // namespace cad::frontend

@@ -46,9 +46,9 @@ class Formatter {
  private:
   struct Bracket {
     Tok kind = Tok::NONE;
-    bool contraction = false;   // `@[`
-    bool hangs = false;         // the last token of its line: what follows is indented below it
-    bool broken = false;        // a `{` whose block takes several lines
+    bool contraction = false;  // `@[`
+    bool hangs = false;        // the last token of its line: what follows is indented below it
+    bool broken = false;       // a `{` whose block takes several lines
     int line_indent = 0;
     int block = 0;
   };
@@ -69,7 +69,8 @@ class Formatter {
   [[nodiscard]] int line_breaks(uint32_t begin, uint32_t end) const {
     int count = 0;
     for (uint32_t i = begin; i < end; ++i) {
-      if (text_[i] == '\n' || (text_[i] == '\r' && !(i + 1 < text_.size() && text_[i + 1] == '\n'))) ++count;
+      if (text_[i] == '\n' || (text_[i] == '\r' && !(i + 1 < text_.size() && text_[i + 1] == '\n')))
+        ++count;
     }
     return count;
   }
@@ -103,13 +104,17 @@ class Formatter {
 
   void comment(const Comment& comment, const Token& next) {
     std::string words(text_.substr(comment.span.begin, comment.span.end - comment.span.begin));
-    while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0) words.pop_back();
-    const bool same_line = !lines_.empty() && line_breaks(position_, comment.span.begin) == 0 && position_ > 0;
+    while (!words.empty() && std::isspace(static_cast<unsigned char>(words.back())) != 0)
+      words.pop_back();
+    const bool same_line =
+        !lines_.empty() && line_breaks(position_, comment.span.begin) == 0 && position_ > 0;
     if (same_line) {
       lines_.back().comment = words;
     } else {
       Line line;
-      line.indent = next.kind == Tok::RBRACE || statement_ || lines_.empty() ? block_indent() : continuation_indent(false);
+      line.indent = next.kind == Tok::RBRACE || statement_ || lines_.empty()
+                        ? block_indent()
+                        : continuation_indent(false);
       line.comment = words;
       line.blank_before = wants_blank(comment.span.begin, false);
       line.block = block_number();
@@ -119,10 +124,11 @@ class Formatter {
     broken_by_comment_ = true;
   }
 
-
   // A comma between settings is dropped where a line ends or the section closes.
   [[nodiscard]] bool drops_comma(size_t i) const {
-    if (tokens_[i].kind != Tok::COMMA || !section_ || stack_.empty() || stack_.back().kind != Tok::LBRACE) return false;
+    if (tokens_[i].kind != Tok::COMMA || !section_ || stack_.empty() ||
+        stack_.back().kind != Tok::LBRACE)
+      return false;
     const Token& next = tokens_[i + 1];
     return next.kind == Tok::RBRACE || line_breaks(tokens_[i].end, next.begin) > 0;
   }
@@ -130,7 +136,8 @@ class Formatter {
   [[nodiscard]] bool breaks_before(size_t i) const {
     if (lines_.empty() || broken_by_comment_) return true;
     const Token& t = tokens_[i];
-    if (t.kind == Tok::RBRACE && !stack_.empty()) return stack_.back().broken && last_ != Tok::LBRACE;
+    if (t.kind == Tok::RBRACE && !stack_.empty())
+      return stack_.back().broken && last_ != Tok::LBRACE;
     if (last_ == Tok::LBRACE && !stack_.empty()) return stack_.back().broken;
     if (last_ == Tok::NL) return stack_.empty() || stack_.back().broken;
     return line_breaks(position_, t.begin) > 0;
@@ -154,13 +161,16 @@ class Formatter {
     }
     line.block = block_number();
     if (!lines_.empty() && in_round() && last_is_opener_) stack_.back().hangs = true;
-    if (!closes && !statement_) line.indent = continuation_indent(t.kind == Tok::RPAREN || t.kind == Tok::RBRACK);
+    if (!closes && !statement_)
+      line.indent = continuation_indent(t.kind == Tok::RPAREN || t.kind == Tok::RBRACK);
     lines_.push_back(line);
     line_begin_ = i;
     broken_by_comment_ = false;
   }
 
-  [[nodiscard]] bool in_round() const { return !stack_.empty() && stack_.back().kind != Tok::LBRACE; }
+  [[nodiscard]] bool in_round() const {
+    return !stack_.empty() && stack_.back().kind != Tok::LBRACE;
+  }
   [[nodiscard]] int block_number() const { return stack_.empty() ? 0 : stack_.back().block; }
   [[nodiscard]] int block_indent() const {
     for (auto it = stack_.rbegin(); it != stack_.rend(); ++it) {
@@ -169,7 +179,8 @@ class Formatter {
     return 0;
   }
   [[nodiscard]] int continuation_indent(bool closer) const {
-    if (in_round() && (stack_.back().hangs || last_is_opener_)) return stack_.back().line_indent + (closer ? 0 : kIndent);
+    if (in_round() && (stack_.back().hangs || last_is_opener_))
+      return stack_.back().line_indent + (closer ? 0 : kIndent);
     return statement_indent_ + kContinuation;
   }
 
@@ -190,7 +201,8 @@ class Formatter {
       case Tok::LPAREN:
       case Tok::LBRACK:
       case Tok::ATL:
-        stack_.push_back({t.kind == Tok::ATL ? Tok::LBRACK : t.kind, t.kind == Tok::ATL, false, false, line.indent, block_number()});
+        stack_.push_back({t.kind == Tok::ATL ? Tok::LBRACK : t.kind, t.kind == Tok::ATL, false,
+                          false, line.indent, block_number()});
         last_is_opener_ = true;
         break;
       case Tok::LBRACE:
@@ -211,14 +223,17 @@ class Formatter {
     unary_ = t.kind == Tok::MINUS && !ends_operand(last_);
     last_ = t.kind;
     position_ = t.end;
-    statement_ = t.kind == Tok::LBRACE || (t.kind == Tok::COMMA && section_ && !stack_.empty() && stack_.back().kind == Tok::LBRACE);
+    statement_ = t.kind == Tok::LBRACE || (t.kind == Tok::COMMA && section_ && !stack_.empty() &&
+                                           stack_.back().kind == Tok::LBRACE);
   }
 
   [[nodiscard]] std::string word(const Token& t) const {
     std::string text(text_.substr(t.begin, t.end - t.begin));
     if (t.kind != Tok::QUANTITY) return text;
     size_t unit = text.size();
-    while (unit > 0 && (std::isalpha(static_cast<unsigned char>(text[unit - 1])) != 0 || text[unit - 1] == '/')) --unit;
+    while (unit > 0 &&
+           (std::isalpha(static_cast<unsigned char>(text[unit - 1])) != 0 || text[unit - 1] == '/'))
+      --unit;
     size_t digits = unit;
     while (digits > 0 && std::isspace(static_cast<unsigned char>(text[digits - 1])) != 0) --digits;
     return text.substr(0, digits) + " " + text.substr(unit);
@@ -248,7 +263,8 @@ class Formatter {
       case Tok::DOT:
         return false;
       case Tok::COLON: {
-        const bool param = (statement_kind_ == Tok::PARAM || statement_kind_ == Tok::STATE) && !in_round();
+        const bool param =
+            (statement_kind_ == Tok::PARAM || statement_kind_ == Tok::STATE) && !in_round();
         const bool slice = in_round() && stack_.back().kind == Tok::LBRACK;
         return param || slice;
       }
@@ -267,7 +283,8 @@ class Formatter {
     const Tok k = tokens_[i].kind;
     if (in_round() || i == statement_begin_ || line_begin_ != statement_begin_) return;
     const bool param = statement_kind_ == Tok::PARAM || statement_kind_ == Tok::STATE;
-    if (param && ((k == Tok::COLON && line.pads.empty()) || (k == Tok::ASSIGN && line.pads.size() == 1))) {
+    if (param &&
+        ((k == Tok::COLON && line.pads.empty()) || (k == Tok::ASSIGN && line.pads.size() == 1))) {
       line.run = Line::Run::kParam;
       line.pads.push_back(line.text.size());
     }
@@ -288,7 +305,9 @@ class Formatter {
       size_t end = begin + 1;
       const Line& first = lines_[begin];
       if (first.run != Line::Run::kNone) {
-        while (end < lines_.size() && lines_[end].run == first.run && lines_[end].block == first.block && !lines_[end].blank_before) ++end;
+        while (end < lines_.size() && lines_[end].run == first.run &&
+               lines_[end].block == first.block && !lines_[end].blank_before)
+          ++end;
         for (size_t column = 0; column < 2; ++column) align_column(begin, end, column);
       }
       begin = end;
@@ -310,7 +329,9 @@ class Formatter {
   }
 
   void align_comments() {
-    const auto trailing = [](const Line& line) { return !line.comment.empty() && !line.text.empty(); };
+    const auto trailing = [](const Line& line) {
+      return !line.comment.empty() && !line.text.empty();
+    };
     for (size_t begin = 0; begin < lines_.size();) {
       size_t end = begin + 1;
       if (trailing(lines_[begin])) {
@@ -325,8 +346,9 @@ class Formatter {
 
   // In code points: strings may hold any.
   static size_t width(const Line& line) {
-    const auto points = std::count_if(line.text.begin(), line.text.end(),
-                                      [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+    const auto points = std::count_if(line.text.begin(), line.text.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    });
     return static_cast<size_t>(line.indent) + static_cast<size_t>(points);
   }
 
@@ -348,15 +370,15 @@ class Formatter {
   std::vector<bool> one_line_;
   std::vector<Line> lines_;
   std::vector<Bracket> stack_;
-  size_t comment_ = 0;        // the next one
-  uint32_t position_ = 0;     // in the text, behind what was printed last
+  size_t comment_ = 0;     // the next one
+  uint32_t position_ = 0;  // in the text, behind what was printed last
   Tok last_ = Tok::NL;
   Tok statement_kind_ = Tok::NONE;
   size_t statement_begin_ = 0, line_begin_ = 0;
   int statement_indent_ = 0, blocks_ = 0;
-  bool statement_ = true;     // the next token starts a statement
-  bool section_ = false;      // in an item that is a section
-  bool opened_ = false;       // the last token was `{`
+  bool statement_ = true;  // the next token starts a statement
+  bool section_ = false;   // in an item that is a section
+  bool opened_ = false;    // the last token was `{`
   bool last_is_opener_ = false;
   bool contraction_closed_ = false;
   bool unary_ = false;

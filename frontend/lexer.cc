@@ -44,7 +44,8 @@ std::vector<Token> lex(std::string_view text) {
     }
     t.kind = static_cast<Tok>(token->getType());
     t.end = static_cast<uint32_t>(token->getStopIndex() + 1);
-    CAD_CHECK(t.end > t.begin && t.end <= text.size(), "token {}..{} of {}", t.begin, t.end, text.size());
+    CAD_CHECK(t.end > t.begin && t.end <= text.size(), "token {}..{} of {}", t.begin, t.end,
+              text.size());
     tokens.push_back(t);
   }
 }

@@ -16,14 +16,14 @@ namespace cad::frontend {
 
 // `--set NAME=VALUE` and flags that act like one; the text is parsed as an expression.
 struct Setting {
-  std::string name;   // "B", "lr", "eval.every"
+  std::string name;  // "B", "lr", "eval.every"
   std::string value;
 };
 
 struct CheckOptions {
   std::vector<Setting> settings;
-  std::string train;   // --train NAME; empty: the last section
-  std::string model;   // --model NAME; empty: the last model
+  std::string train;  // --train NAME; empty: the last section
+  std::string model;  // --model NAME; empty: the last model
 };
 
 struct Module;  // frontend/module_data.h: definitions, dims, sections and their types

@@ -44,12 +44,14 @@ class Recovery : public antlr4::DefaultErrorStrategy {
 
   void reportError(antlr4::Parser* parser, const antlr4::RecognitionException& e) override {
     const antlr4::Token* token = e.getOffendingToken();
-    fault(parser, token != nullptr ? token->getTokenIndex() : parser->getCurrentToken()->getTokenIndex());
+    fault(parser,
+          token != nullptr ? token->getTokenIndex() : parser->getCurrentToken()->getTokenIndex());
   }
 
   antlr4::Token* recoverInline(antlr4::Parser* parser) override {
     const size_t rule = parser->getContext()->getRuleIndex();
-    if (rule == P::RuleBlock && parser->getExpectedTokens().contains(static_cast<ssize_t>(P::LBRACE))) {
+    if (rule == P::RuleBlock &&
+        parser->getExpectedTokens().contains(static_cast<ssize_t>(P::LBRACE))) {
       fault(parser, parser->getCurrentToken()->getTokenIndex());
       while (!at(parser, P::LBRACE) && !ends(parser)) parser->consume();
       if (!at(parser, P::LBRACE)) throw antlr4::InputMismatchException(parser);
@@ -57,8 +59,8 @@ class Recovery : public antlr4::DefaultErrorStrategy {
       parser->consume();
       return token;
     }
-    const bool separator = rule == P::RuleFile || rule == P::RuleExpression || rule == P::RuleSection ||
-                           rule == P::RuleBlock;
+    const bool separator = rule == P::RuleFile || rule == P::RuleExpression ||
+                           rule == P::RuleSection || rule == P::RuleBlock;
     if (!separator || !parser->getExpectedTokens().contains(static_cast<ssize_t>(P::NL))) {
       throw antlr4::InputMismatchException(parser);
     }
@@ -90,7 +92,8 @@ class Recovery : public antlr4::DefaultErrorStrategy {
   void sync(antlr4::Parser* parser) override {
     const size_t rule = parser->getContext()->getRuleIndex();
     if (rule != P::RuleFile && rule != P::RuleBlock && rule != P::RuleSection) return;
-    while (!may_start(rule, parser->getCurrentToken()->getType()) && !at(parser, antlr4::Token::EOF)) {
+    while (!may_start(rule, parser->getCurrentToken()->getType()) &&
+           !at(parser, antlr4::Token::EOF)) {
       if (at(parser, P::RBRACE) && rule != P::RuleFile) return;
       fault(parser, parser->getCurrentToken()->getTokenIndex());
       if (at(parser, P::RBRACE)) parser->consume();
@@ -102,7 +105,9 @@ class Recovery : public antlr4::DefaultErrorStrategy {
   bool inErrorRecoveryMode(antlr4::Parser*) override { return false; }
 
  private:
-  static bool at(antlr4::Parser* parser, size_t type) { return parser->getCurrentToken()->getType() == type; }
+  static bool at(antlr4::Parser* parser, size_t type) {
+    return parser->getCurrentToken()->getType() == type;
+  }
   static bool ends(antlr4::Parser* parser) {
     return at(parser, P::NL) || at(parser, P::RBRACE) || at(parser, antlr4::Token::EOF);
   }
@@ -160,7 +165,8 @@ class Recovery : public antlr4::DefaultErrorStrategy {
     }
     const antlr4::misc::IntervalSet expected = parser->getExpectedTokens();
     for (const antlr4::misc::Interval& range : expected.getIntervals()) {
-      for (ssize_t type = range.a; type <= range.b; ++type) fault.expected.push_back(static_cast<Tok>(type));
+      for (ssize_t type = range.a; type <= range.b; ++type)
+        fault.expected.push_back(static_cast<Tok>(type));
     }
     diagnostics_.add(describe_fault(sources_, file_, tokens_, fault));
   }
@@ -216,7 +222,8 @@ ExprId parse_expression(const Sources& sources, FileId file, Ast& ast, Diagnosti
   parse_with(
       sources, file, list, diagnostics, [](P& parser) { return parser.expression(); },
       [&](P::ExpressionContext* tree) {
-        if (tree->expr() != nullptr) id = AstBuilder(sources, file, list, ast, diagnostics).expr(tree->expr());
+        if (tree->expr() != nullptr)
+          id = AstBuilder(sources, file, list, ast, diagnostics).expr(tree->expr());
       });
   return diagnostics.errors() > before ? ExprId{} : id;
 }

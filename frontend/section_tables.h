@@ -42,8 +42,8 @@ struct SectionTable {
   const char* kind;  // "train"
   std::vector<Key> keys = {};
   std::vector<std::string> nested = {};  // kinds of sections that may stand in it
-  bool dims = false;                // a key may also be a dim: train binds it, shard splits it
-  bool top = false;                 // may stand in the file
+  bool dims = false;                     // a key may also be a dim: train binds it, shard splits it
+  bool top = false;                      // may stand in the file
 };
 
 const std::vector<SectionTable>& section_tables();

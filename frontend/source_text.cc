@@ -45,7 +45,8 @@ std::optional<size_t> first_invalid(std::string_view text) {
 int line_of(std::string_view text, size_t offset) {
   int line = 1;
   for (size_t i = 0; i < offset; ++i) {
-    if (text[i] == '\n' || (text[i] == '\r' && !(i + 1 < text.size() && text[i + 1] == '\n'))) ++line;
+    if (text[i] == '\n' || (text[i] == '\r' && !(i + 1 < text.size() && text[i + 1] == '\n')))
+      ++line;
   }
   return line;
 }
@@ -62,7 +63,8 @@ bool looks_like_utf16(std::string_view text) {
 
 Result<FileId> load_source(Sources& sources, std::string path, std::string text) {
   if (looks_like_utf16(text)) {
-    Diagnostic error = make_error(DiagId::E0016, fmt::format("{} is not UTF-8", path), kExitProgram);
+    Diagnostic error =
+        make_error(DiagId::E0016, fmt::format("{} is not UTF-8", path), kExitProgram);
     error.note("it looks like UTF-16").help("save the file as UTF-8");
     return error;
   }

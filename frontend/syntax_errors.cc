@@ -44,20 +44,27 @@ class Describer {
   [[nodiscard]] bool in(std::string_view rule) const {
     return std::find(fault_.rules.begin(), fault_.rules.end(), rule) != fault_.rules.end();
   }
-  [[nodiscard]] bool rule(std::string_view name) const { return !fault_.rules.empty() && fault_.rules[0] == name; }
+  [[nodiscard]] bool rule(std::string_view name) const {
+    return !fault_.rules.empty() && fault_.rules[0] == name;
+  }
   [[nodiscard]] bool line_ends() const {
-    return found() == Tok::NL || found() == Tok::RBRACE || found() == Tok::END || list_[fault_.at].inserted;
+    return found() == Tok::NL || found() == Tok::RBRACE || found() == Tok::END ||
+           list_[fault_.at].inserted;
   }
   // Where the offending token stands; a line end is marked just after what precedes it.
   [[nodiscard]] Span place() const {
     if (!line_ends()) return span(fault_.at);
     size_t i = fault_.at;
-    while (i > 0 && (kind(i) == Tok::NL || kind(i) == Tok::END || kind(i) == Tok::RBRACE || list_[i].inserted)) --i;
+    while (i > 0 && (kind(i) == Tok::NL || kind(i) == Tok::END || kind(i) == Tok::RBRACE ||
+                     list_[i].inserted))
+      --i;
     return {file_, list_[i].end, list_[i].end};
   }
   [[nodiscard]] std::string found_words() const {
-    if (line_ends() && found() != Tok::RBRACE) return found() == Tok::END ? "the end of the file" : "the end of the line";
-    return found() == Tok::NAME || found() == Tok::NUMBER || found() == Tok::STRING || found() == Tok::QUANTITY
+    if (line_ends() && found() != Tok::RBRACE)
+      return found() == Tok::END ? "the end of the file" : "the end of the line";
+    return found() == Tok::NAME || found() == Tok::NUMBER || found() == Tok::STRING ||
+                   found() == Tok::QUANTITY
                ? fmt::format("`{}`", text(fault_.at))
                : token_words(found());
   }
@@ -81,19 +88,21 @@ class Describer {
 
   // `a +` with nothing after it, `x =`, `-> `.
   std::optional<Diagnostic> dangling() const {
-    const bool nothing = line_ends() || found() == Tok::RPAREN || found() == Tok::RBRACK || found() == Tok::COMMA ||
-                         found() == Tok::LBRACE;
+    const bool nothing = line_ends() || found() == Tok::RPAREN || found() == Tok::RBRACK ||
+                         found() == Tok::COMMA || found() == Tok::LBRACE;
     if (before() == Tok::NONE || !nothing) return std::nullopt;
     const Tok last = before();
     const size_t at = fault_.at - 1;
     if (is_operator(last) && last != Tok::ATL) {
-      Diagnostic e = error(DiagId::E0010, span(at), fmt::format("`{}` has no right operand", text(at)), "nothing follows");
+      Diagnostic e = error(DiagId::E0010, span(at),
+                           fmt::format("`{}` has no right operand", text(at)), "nothing follows");
       e.help(fmt::format("write the operand, or remove `{}`", text(at)));
       return e;
     }
     // `@[K]` without an operand
     if (last == Tok::RBRACK && expects(Tok::NAME) && expects(Tok::LPAREN) && !expects(Tok::COMMA)) {
-      Diagnostic e = error(DiagId::E0010, span(at), "this contraction has no right operand", "nothing follows");
+      Diagnostic e = error(DiagId::E0010, span(at), "this contraction has no right operand",
+                           "nothing follows");
       e.help("write the tensor to contract with");
       return e;
     }
@@ -101,11 +110,13 @@ class Describer {
       return error(DiagId::E0010, span(at), "expected an expression after `=`", "nothing follows");
     }
     if (last == Tok::COLON && expects(Tok::NAME)) {
-      return error(DiagId::E0010, span(at), rule("type") ? "expected a type after `:`" : "expected a value after `:`",
+      return error(DiagId::E0010, span(at),
+                   rule("type") ? "expected a type after `:`" : "expected a value after `:`",
                    "nothing follows");
     }
     if (last == Tok::ARROW && rule("type")) {
-      Diagnostic e = error(DiagId::E0012, span(at), "expected a type after `->`", "nothing follows");
+      Diagnostic e =
+          error(DiagId::E0012, span(at), "expected a type after `->`", "nothing follows");
       e.help("write the result's dims: `-> [B, T]`");
       return e;
     }
@@ -113,13 +124,16 @@ class Describer {
   }
 
   std::optional<Diagnostic> reserved() const {
-    const bool listed = before() == Tok::LPAREN || before() == Tok::LBRACK || before() == Tok::COMMA;
-    if (!is_reserved(found()) || before() == Tok::NONE || !(expects(Tok::NAME) || listed)) return std::nullopt;
+    const bool listed =
+        before() == Tok::LPAREN || before() == Tok::LBRACK || before() == Tok::COMMA;
+    if (!is_reserved(found()) || before() == Tok::NONE || !(expects(Tok::NAME) || listed))
+      return std::nullopt;
     const bool naming = !expects(Tok::NUMBER) && !(rule("expr") && listed);
     const Tok k = found();
     if (!naming && (k == Tok::NOT || k == Tok::AND || k == Tok::OR)) return std::nullopt;
-    Diagnostic e = error(DiagId::E0014, span(fault_.at), fmt::format("`{}` is a reserved word", text(fault_.at)),
-                         "expected a name");
+    Diagnostic e =
+        error(DiagId::E0014, span(fault_.at),
+              fmt::format("`{}` is a reserved word", text(fault_.at)), "expected a name");
     e.help("choose another name");
     return e;
   }
@@ -129,27 +143,38 @@ class Describer {
     const Tok k = found();
     if (before() != Tok::NONE) return std::nullopt;
     if (rule("file") || rule("item")) {
-      if (k == Tok::PARAM || k == Tok::STATE || k == Tok::USE || k == Tok::REPEAT || k == Tok::RETURN) {
-        Diagnostic e = error(DiagId::E0001, span(fault_.at), fmt::format("`{}` stands outside a definition", text(fault_.at)));
+      if (k == Tok::PARAM || k == Tok::STATE || k == Tok::USE || k == Tok::REPEAT ||
+          k == Tok::RETURN) {
+        Diagnostic e = error(DiagId::E0001, span(fault_.at),
+                             fmt::format("`{}` stands outside a definition", text(fault_.at)));
         e.help("put it in the body of a `layer`, `fn` or `model`");
         return e;
       }
-      Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected an item, found {}", found_words()));
-      e.help("an item starts with `import`, `dim`, `let`, `fn`, `layer` or `model`, or is a section `name { .. }`");
+      Diagnostic e =
+          error(DiagId::E0001, place(), fmt::format("expected an item, found {}", found_words()));
+      e.help(
+          "an item starts with `import`, `dim`, `let`, `fn`, `layer` or `model`, or is a section "
+          "`name { .. }`");
       return e;
     }
     if (rule("block") || rule("stmt")) {
       if (k == Tok::FN || k == Tok::LAYER || k == Tok::MODEL || k == Tok::IMPORT || k == Tok::LET) {
-        Diagnostic e = error(DiagId::E0001, span(fault_.at), fmt::format("`{}` stands inside a body", text(fault_.at)));
-        e.help(k == Tok::LET ? "a binding in a body needs no keyword: `name = value`" : "move it out: definitions do not nest");
+        Diagnostic e = error(DiagId::E0001, span(fault_.at),
+                             fmt::format("`{}` stands inside a body", text(fault_.at)));
+        e.help(k == Tok::LET ? "a binding in a body needs no keyword: `name = value`"
+                             : "move it out: definitions do not nest");
         return e;
       }
-      Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected a statement, found {}", found_words()));
-      e.help("a statement is `name = value`, or starts with `param`, `state`, `use`, `repeat`, `return` or `dim`");
+      Diagnostic e = error(DiagId::E0001, place(),
+                           fmt::format("expected a statement, found {}", found_words()));
+      e.help(
+          "a statement is `name = value`, or starts with `param`, `state`, `use`, `repeat`, "
+          "`return` or `dim`");
       return e;
     }
     if (rule("section") || rule("entry")) {
-      Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected a setting, found {}", found_words()));
+      Diagnostic e =
+          error(DiagId::E0001, place(), fmt::format("expected a setting, found {}", found_words()));
       e.help("a setting is `key: value`");
       return e;
     }
@@ -160,29 +185,36 @@ class Describer {
     if (expects(Tok::ARROW) && rule("defHead")) {
       const Tok k = found();
       if (k == Tok::COLON) {
-        Diagnostic e = error(DiagId::E0012, span(fault_.at), "a result type is written after `->`, not `:`");
+        Diagnostic e =
+            error(DiagId::E0012, span(fault_.at), "a result type is written after `->`, not `:`");
         e.helps.push_back({"write `->`", span(fault_.at), "->"});
         return e;
       }
-      Diagnostic e = error(DiagId::E0012, line_ends() ? place() : span(fault_.at), "the result type is missing",
-                           "expected `-> type` here");
-      e.help(k == Tok::LBRACK || k == Tok::NAME || k == Tok::LPAREN ? "put `->` before it"
-                                                                    : "write what it returns: `-> [B, T]`");
+      Diagnostic e = error(DiagId::E0012, line_ends() ? place() : span(fault_.at),
+                           "the result type is missing", "expected `-> type` here");
+      e.help(k == Tok::LBRACK || k == Tok::NAME || k == Tok::LPAREN
+                 ? "put `->` before it"
+                 : "write what it returns: `-> [B, T]`");
       return e;
     }
     if (rule("defHead") && expects(Tok::LPAREN) && before() != Tok::NONE && before() != Tok::FN &&
         before() != Tok::LAYER && before() != Tok::MODEL) {
-      Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected `(` and the arguments, found {}", found_words()));
+      Diagnostic e = error(DiagId::E0001, place(),
+                           fmt::format("expected `(` and the arguments, found {}", found_words()));
       e.help("a definition is `layer Name[dims](x: [B, T]) -> [B, T] { .. }`");
       return e;
     }
     if (rule("param") && expects(Tok::COLON)) {
-      Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected `:` and a type, found {}", found_words()));
-      e.help(fmt::format("an argument needs its type: `{}: [B, T]`", before() == Tok::NAME ? text(fault_.at - 1) : "x"));
+      Diagnostic e = error(DiagId::E0001, place(),
+                           fmt::format("expected `:` and a type, found {}", found_words()));
+      e.help(fmt::format("an argument needs its type: `{}: [B, T]`",
+                         before() == Tok::NAME ? text(fault_.at - 1) : "x"));
       return e;
     }
     if (rule("block") && expects(Tok::LBRACE)) {
-      Diagnostic e = error(DiagId::E0013, place(), fmt::format("expected `{{`, found {}", found_words()), "the block starts here");
+      Diagnostic e =
+          error(DiagId::E0013, place(), fmt::format("expected `{{`, found {}", found_words()),
+                "the block starts here");
       e.help("write the block in braces: `{ .. }`");
       return e;
     }
@@ -199,9 +231,11 @@ class Describer {
         return e;
       }
       if (line_ends()) {
-        Diagnostic e = error(DiagId::E0015, span(first_), fmt::format("`{}` alone is not a statement", text(first_)));
+        Diagnostic e = error(DiagId::E0015, span(first_),
+                             fmt::format("`{}` alone is not a statement", text(first_)));
         e.help(fmt::format("bind a value: `{} = ..`, or `return {}`", text(first_), text(first_)));
-        if (const auto near = suggest(text(first_), statement_keywords())) e.help(fmt::format("did you mean `{}`?", *near));
+        if (const auto near = suggest(text(first_), statement_keywords()))
+          e.help(fmt::format("did you mean `{}`?", *near));
         return e;
       }
     }
@@ -211,34 +245,45 @@ class Describer {
 
   std::optional<Diagnostic> section() const {
     if (kind(first_) != Tok::NAME || before() == Tok::NONE) return std::nullopt;
-    if (!rule("section") && !rule("sectionHead") && !rule("entry") && !rule("setting") && !rule("item")) return std::nullopt;
+    if (!rule("section") && !rule("sectionHead") && !rule("entry") && !rule("setting") &&
+        !rule("item"))
+      return std::nullopt;
     const bool nested = in("entry");
     if (in("stmt") || !(expects(Tok::LBRACE) || expects(Tok::COLON) || nested)) return std::nullopt;
     if (found() == Tok::ASSIGN && nested) {
-      Diagnostic e = error(DiagId::E0001, span(fault_.at), "a setting is written with `:`, not `=`");
+      Diagnostic e =
+          error(DiagId::E0001, span(fault_.at), "a setting is written with `:`, not `=`");
       e.helps.push_back({"write `:`", span(fault_.at), ":"});
       return e;
     }
     if (found() == Tok::ASSIGN) {
-      Diagnostic e = error(DiagId::E0011, span(first_), fmt::format("`{}` needs a keyword here", text(first_)));
+      Diagnostic e = error(DiagId::E0011, span(first_),
+                           fmt::format("`{}` needs a keyword here", text(first_)));
       e.help(fmt::format("a constant is `let {0} = ..`, a dim `dim {0} = ..`", text(first_)));
       return e;
     }
     if (nested) {
-      Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected `:` or `{{` after `{}`, found {}", text(fault_.at - 1), found_words()));
+      Diagnostic e = error(DiagId::E0001, place(),
+                           fmt::format("expected `:` or `{{` after `{}`, found {}",
+                                       text(fault_.at - 1), found_words()));
       e.help("a setting is `key: value`, a nested section `name { .. }`");
       return e;
     }
     std::vector<std::string> words = item_keywords();
-    for (const char* name : {"train", "cluster", "device", "mesh", "plan"}) words.emplace_back(name);
+    for (const char* name : {"train", "cluster", "device", "mesh", "plan"})
+      words.emplace_back(name);
     const auto near = suggest(text(first_), words);
     if (near && *near != text(first_)) {
-      Diagnostic e = error(DiagId::E0011, span(first_), fmt::format("unknown keyword `{}`", text(first_)));
+      Diagnostic e =
+          error(DiagId::E0011, span(first_), fmt::format("unknown keyword `{}`", text(first_)));
       e.helps.push_back({fmt::format("did you mean `{}`?", *near), span(first_), *near});
       return e;
     }
-    Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected `{{`, found {}", found_words()));
-    e.help("a section is `name { key: value .. }`; other items start with `import`, `dim`, `let`, `fn`, `layer` or `model`");
+    Diagnostic e =
+        error(DiagId::E0001, place(), fmt::format("expected `{{`, found {}", found_words()));
+    e.help(
+        "a section is `name { key: value .. }`; other items start with `import`, `dim`, `let`, "
+        "`fn`, `layer` or `model`");
     return e;
   }
 
@@ -265,7 +310,8 @@ class Describer {
     }
     const bool operand = (expects(Tok::NAME) && expects(Tok::LPAREN)) || before() == Tok::COMMA;
     if (k == Tok::LBRACK && operand) {
-      Diagnostic e = error(DiagId::E0001, span(fault_.at), "brackets hold dims and follow a name or a value");
+      Diagnostic e =
+          error(DiagId::E0001, span(fault_.at), "brackets hold dims and follow a name or a value");
       e.help("a data declaration is `x: f32[B, T]`; a list of values stands in parentheses");
       return e;
     }
@@ -274,16 +320,20 @@ class Describer {
       e.help("a list of values stands in parentheses: `(a: 1, b: 2)`");
       return e;
     }
-    if (k == Tok::NAME && before() == Tok::NUMBER && !expects(Tok::NAME) && kind(fault_.at + 1) != Tok::COLON) {
-      Diagnostic e = error(DiagId::E0008, span(fault_.at), fmt::format("unknown unit `{}`", text(fault_.at)));
-      if (const auto near = suggest(text(fault_.at), units())) e.help(fmt::format("did you mean `{}`?", *near));
+    if (k == Tok::NAME && before() == Tok::NUMBER && !expects(Tok::NAME) &&
+        kind(fault_.at + 1) != Tok::COLON) {
+      Diagnostic e =
+          error(DiagId::E0008, span(fault_.at), fmt::format("unknown unit `{}`", text(fault_.at)));
+      if (const auto near = suggest(text(fault_.at), units()))
+        e.help(fmt::format("did you mean `{}`?", *near));
       return e;
     }
     return std::nullopt;
   }
 
   std::optional<Diagnostic> named_with_equals() const {
-    Diagnostic e = error(DiagId::E0001, span(fault_.at), "a named argument is written with `:`, not `=`");
+    Diagnostic e =
+        error(DiagId::E0001, span(fault_.at), "a named argument is written with `:`, not `=`");
     e.helps.push_back({"write `:`; to compare write `==`", span(fault_.at), ":"});
     return e;
   }
@@ -294,17 +344,20 @@ class Describer {
     if (!open) return std::nullopt;
     const std::string closer = kind(*open) == Tok::LPAREN ? ")" : "]";
     if (found() == Tok::RBRACK && fault_.at == *open + 1) {
-      Diagnostic e = error(DiagId::E0001, {file_, list_[*open].begin, list_[fault_.at].end}, "empty brackets",
-                           "expected dims between them");
-      e.help(kind(*open) == Tok::ATL ? "name the dims to sum over: `a @[K] b`" : "name the dims, or leave out the brackets");
+      Diagnostic e = error(DiagId::E0001, {file_, list_[*open].begin, list_[fault_.at].end},
+                           "empty brackets", "expected dims between them");
+      e.help(kind(*open) == Tok::ATL ? "name the dims to sum over: `a @[K] b`"
+                                     : "name the dims, or leave out the brackets");
       return e;
     }
-    if (before() == Tok::COMMA && (found() == Tok::COMMA || found() == Tok::RPAREN || found() == Tok::RBRACK)) {
+    if (before() == Tok::COMMA &&
+        (found() == Tok::COMMA || found() == Tok::RPAREN || found() == Tok::RBRACK)) {
       Diagnostic e = error(DiagId::E0001, span(fault_.at - 1), "nothing stands after this `,`");
       e.help("remove it");
       return e;
     }
-    const bool operand = ends_operand(before()) && (starts_operand(found()) || is_reserved(found()));
+    const bool operand =
+        ends_operand(before()) && (starts_operand(found()) || is_reserved(found()));
     if (!operand) return std::nullopt;
     Diagnostic e = error(DiagId::E0001, span(fault_.at),
                          fmt::format("expected `,` or `{}`, found {}", closer, found_words()));
@@ -325,7 +378,8 @@ class Describer {
     } else {
       expected = expected_words();
     }
-    Diagnostic e = error(DiagId::E0001, place(), fmt::format("expected {}, found {}", expected, found_words()));
+    Diagnostic e = error(DiagId::E0001, place(),
+                         fmt::format("expected {}, found {}", expected, found_words()));
     if (rule("importItem") && expects(Tok::STRING)) {
       e.help("write the file's name in quotes: `import \"blocks.cad\" as blocks`");
     }
@@ -388,17 +442,21 @@ std::string token_words(Tok kind) {
       break;
   }
   static const std::vector<std::pair<Tok, const char*>> kTexts{
-      {Tok::IMPORT, "import"}, {Tok::AS, "as"},         {Tok::DIM, "dim"},     {Tok::LET, "let"},
-      {Tok::FN, "fn"},         {Tok::LAYER, "layer"},   {Tok::MODEL, "model"}, {Tok::PARAM, "param"},
-      {Tok::STATE, "state"},   {Tok::USE, "use"},       {Tok::REPEAT, "repeat"}, {Tok::RETURN, "return"},
-      {Tok::NOT, "not"},       {Tok::AND, "and"},       {Tok::OR, "or"},       {Tok::ATL, "@["},
-      {Tok::AT, "@"},          {Tok::ARROW, "->"},      {Tok::PIPE, "|>"},     {Tok::DOTS, ".."},
-      {Tok::DOT, "."},         {Tok::LE, "<="},         {Tok::GE, ">="},       {Tok::EQ, "=="},
-      {Tok::NE, "!="},         {Tok::LT, "<"},          {Tok::GT, ">"},        {Tok::ASSIGN, "="},
-      {Tok::COLON, ":"},       {Tok::COMMA, ","},       {Tok::LPAREN, "("},    {Tok::RPAREN, ")"},
-      {Tok::LBRACK, "["},      {Tok::RBRACK, "]"},      {Tok::LBRACE, "{"},    {Tok::RBRACE, "}"},
-      {Tok::PLUS, "+"},        {Tok::MINUS, "-"},       {Tok::STAR, "*"},      {Tok::SLASH, "/"},
-      {Tok::PERCENT, "%"},     {Tok::DSLASH, "//"},     {Tok::CARET, "^"}};
+      {Tok::IMPORT, "import"}, {Tok::AS, "as"},         {Tok::DIM, "dim"},
+      {Tok::LET, "let"},       {Tok::FN, "fn"},         {Tok::LAYER, "layer"},
+      {Tok::MODEL, "model"},   {Tok::PARAM, "param"},   {Tok::STATE, "state"},
+      {Tok::USE, "use"},       {Tok::REPEAT, "repeat"}, {Tok::RETURN, "return"},
+      {Tok::NOT, "not"},       {Tok::AND, "and"},       {Tok::OR, "or"},
+      {Tok::ATL, "@["},        {Tok::AT, "@"},          {Tok::ARROW, "->"},
+      {Tok::PIPE, "|>"},       {Tok::DOTS, ".."},       {Tok::DOT, "."},
+      {Tok::LE, "<="},         {Tok::GE, ">="},         {Tok::EQ, "=="},
+      {Tok::NE, "!="},         {Tok::LT, "<"},          {Tok::GT, ">"},
+      {Tok::ASSIGN, "="},      {Tok::COLON, ":"},       {Tok::COMMA, ","},
+      {Tok::LPAREN, "("},      {Tok::RPAREN, ")"},      {Tok::LBRACK, "["},
+      {Tok::RBRACK, "]"},      {Tok::LBRACE, "{"},      {Tok::RBRACE, "}"},
+      {Tok::PLUS, "+"},        {Tok::MINUS, "-"},       {Tok::STAR, "*"},
+      {Tok::SLASH, "/"},       {Tok::PERCENT, "%"},     {Tok::DSLASH, "//"},
+      {Tok::CARET, "^"}};
   for (const auto& [k, text] : kTexts) {
     if (k == kind) return fmt::format("`{}`", text);
   }

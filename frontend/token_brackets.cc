@@ -33,7 +33,9 @@ const char* bracket_text(Tok kind) {
   }
 }
 
-bool is_word(std::string_view text) { return std::isalnum(static_cast<unsigned char>(text.front())) != 0; }
+bool is_word(std::string_view text) {
+  return std::isalnum(static_cast<unsigned char>(text.front())) != 0;
+}
 
 }  // namespace
 
@@ -60,7 +62,8 @@ bool TokenTidier::brackets_balance() const {
       case Tok::FN:
       case Tok::LAYER:
       case Tok::MODEL:
-        if (!open.empty() && first_[i] && indent_[i] == 0 && raw_kind(i + 1) != Tok::COLON) return false;
+        if (!open.empty() && first_[i] && indent_[i] == 0 && raw_kind(i + 1) != Tok::COLON)
+          return false;
         break;
       default:
         break;
@@ -83,7 +86,8 @@ void TokenTidier::resync_line(size_t i) {
     const bool apart = ends_operand(last()) && starts_operand(kind) && kind != Tok::LPAREN &&
                        kind != Tok::MINUS && indent_[i] <= top.indent;
     const bool binds = raw_kind(i + 1) == Tok::ASSIGN && kind == Tok::NAME &&
-                       (top.kind == Tok::LPAREN || last() == Tok::LBRACK || ends_operand(last())) && indent_[i] <= top.indent;
+                       (top.kind == Tok::LPAREN || last() == Tok::LBRACK || ends_operand(last())) &&
+                       indent_[i] <= top.indent;
     if (!keyword && !apart && !binds) break;
     pop_repaired();
     closed = true;
@@ -95,7 +99,9 @@ void TokenTidier::resync_line(size_t i) {
   }
 }
 
-bool TokenTidier::in_round() const { return !stack_.empty() && stack_.back().kind != Tok::LBRACE; }
+bool TokenTidier::in_round() const {
+  return !stack_.empty() && stack_.back().kind != Tok::LBRACE;
+}
 
 bool TokenTidier::open_bracket(size_t i) {
   const Tok kind = raw_kind(i) == Tok::ATL ? Tok::LBRACK : raw_kind(i);
@@ -121,7 +127,8 @@ void TokenTidier::close_round(size_t i) {
   const Tok kind = raw_kind(i);
   const Span place = span(raw_[i].begin, raw_[i].end);
   size_t at = stack_.size();
-  while (at > 0 && stack_[at - 1].kind != Tok::LBRACE && closer_of(stack_[at - 1].kind) != kind) --at;
+  while (at > 0 && stack_[at - 1].kind != Tok::LBRACE && closer_of(stack_[at - 1].kind) != kind)
+    --at;
   const bool found = at > 0 && stack_[at - 1].kind != Tok::LBRACE;
   if (!found && !in_round()) {
     if (Diagnostic* error = report(make_diagnostic(
@@ -161,10 +168,9 @@ void TokenTidier::close_brace(size_t i) {
     return;
   }
   while (!balanced_ && first_[i] && stack_.back().indent > indent_[i]) {
-    const bool meant_for_outer =
-        std::any_of(stack_.begin(), stack_.end() - 1, [&](const Opener& o) {
-          return o.kind == Tok::LBRACE && o.indent == indent_[i];
-        });
+    const bool meant_for_outer = std::any_of(
+        stack_.begin(), stack_.end() - 1,
+        [&](const Opener& o) { return o.kind == Tok::LBRACE && o.indent == indent_[i]; });
     if (!meant_for_outer) break;
     pop_brace_repaired(true);
   }
@@ -229,8 +235,9 @@ void TokenTidier::report_unclosed(const Opener& opener, int before) {
       error->help(fmt::format("add `{}` on a line of its own", closer));
     } else {
       const std::string_view word = text_.substr(previous.begin, previous.end - previous.begin);
-      error->helps.push_back({word.size() > 24 || !is_word(word) ? fmt::format("add `{}` where the mark is", closer)
-                                               : fmt::format("add `{}` after `{}`", closer, word),
+      error->helps.push_back({word.size() > 24 || !is_word(word)
+                                  ? fmt::format("add `{}` where the mark is", closer)
+                                  : fmt::format("add `{}` after `{}`", closer, word),
                               span(at, at), closer});
     }
   }
@@ -251,9 +258,9 @@ bool TokenTidier::skip_orphans(size_t i) {
     if (raw_kind(next) == Tok::RBRACE && --depth < 0) break;
   }
   if (depth >= 0) return false;
-  if (Diagnostic* error = report(make_diagnostic(
-          DiagId::E0001, span(raw_[i].begin, raw_[i].end),
-          fmt::format("`{}` stands outside a definition", raw_text(i))))) {
+  if (Diagnostic* error =
+          report(make_diagnostic(DiagId::E0001, span(raw_[i].begin, raw_[i].end),
+                                 fmt::format("`{}` stands outside a definition", raw_text(i))))) {
     error->help("a body needs a header: `layer Name(x: [B, T]) -> [B, T] {`");
   }
   out_.lost_items = true;

@@ -89,11 +89,21 @@ std::vector<std::string> statement_keywords() {
 
 Tok keyword_kind(std::string_view word) {
   static constexpr std::array<std::pair<std::string_view, Tok>, 15> kKeywords{{
-      {"import", Tok::IMPORT}, {"as", Tok::AS},         {"dim", Tok::DIM},
-      {"let", Tok::LET},       {"fn", Tok::FN},         {"layer", Tok::LAYER},
-      {"model", Tok::MODEL},   {"param", Tok::PARAM},   {"state", Tok::STATE},
-      {"use", Tok::USE},       {"repeat", Tok::REPEAT}, {"return", Tok::RETURN},
-      {"not", Tok::NOT},       {"and", Tok::AND},       {"or", Tok::OR},
+      {"import", Tok::IMPORT},
+      {"as", Tok::AS},
+      {"dim", Tok::DIM},
+      {"let", Tok::LET},
+      {"fn", Tok::FN},
+      {"layer", Tok::LAYER},
+      {"model", Tok::MODEL},
+      {"param", Tok::PARAM},
+      {"state", Tok::STATE},
+      {"use", Tok::USE},
+      {"repeat", Tok::REPEAT},
+      {"return", Tok::RETURN},
+      {"not", Tok::NOT},
+      {"and", Tok::AND},
+      {"or", Tok::OR},
   }};
   for (const auto& [text, kind] : kKeywords) {
     if (text == word) return kind;
@@ -103,9 +113,9 @@ Tok keyword_kind(std::string_view word) {
 
 const std::vector<std::string>& units() {
   static const std::vector<std::string> kUnits{
-      "B",      "KB",     "MB",     "GB",     "TB", "KiB", "MiB", "GiB", "TiB", "MB/s",   "GB/s", "TB/s",
-      "Mb/s",   "Gb/s",   "Tb/s",   "GFLOPS", "TFLOPS", "PFLOPS", "ns",  "us",  "ms",  "s",
-      "min",    "h",      "tokens", "steps"};
+      "B",    "KB",   "MB",   "GB",   "TB",   "KiB",  "MiB",    "GiB",    "TiB",
+      "MB/s", "GB/s", "TB/s", "Mb/s", "Gb/s", "Tb/s", "GFLOPS", "TFLOPS", "PFLOPS",
+      "ns",   "us",   "ms",   "s",    "min",  "h",    "tokens", "steps"};
   return kUnits;
 }
 

@@ -21,8 +21,8 @@ class TokenTidier {
   struct Opener {
     Tok kind = Tok::NONE;  // LPAREN, LBRACK (also for `@[`), LBRACE
     Span span;
-    int indent = 0;        // of its line; of a block's, that of the statement it belongs to
-    int dedent = -1;       // `{`: the token in `out_` before a line that stands too far left
+    int indent = 0;   // of its line; of a block's, that of the statement it belongs to
+    int dedent = -1;  // `{`: the token in `out_` before a line that stands too far left
   };
   // Operators that make the parser recurse, within one bracket level: `-` and `^`, and `not`.
   struct Chain {
@@ -49,19 +49,19 @@ class TokenTidier {
   // token_brackets.cc
   [[nodiscard]] bool brackets_balance() const;
   void resync_line(size_t i);
-  bool open_bracket(size_t i);   // false: the token is dropped
-  void close_round(size_t i);    // `)` and `]`
+  bool open_bracket(size_t i);  // false: the token is dropped
+  void close_round(size_t i);   // `)` and `]`
   void close_brace(size_t i);
   void close_all();
-  void pop_repaired();           // closes the innermost `(` or `[` that was never closed
+  void pop_repaired();  // closes the innermost `(` or `[` that was never closed
   void pop_brace_repaired(bool report_it);
   void report_unclosed(const Opener& opener, int before);
   void too_deep(size_t i);
-  bool skip_orphans(size_t i);   // true: dropped, skip_to_ is set
+  bool skip_orphans(size_t i);  // true: dropped, skip_to_ is set
   void push(Tok kind, Span span, int indent);
   void pop();
 
-  [[nodiscard]] bool at_start() const;          // of an item, a statement or an entry
+  [[nodiscard]] bool at_start() const;             // of an item, a statement or an entry
   [[nodiscard]] bool item_starts(size_t i) const;  // an item's keyword in column 0
   [[nodiscard]] bool binding_starts(size_t i) const;
   [[nodiscard]] bool in_round() const;
@@ -77,18 +77,18 @@ class TokenTidier {
   const FileId file_;
   const std::string_view text_;
   Diagnostics& diagnostics_;
-  std::vector<Token> raw_;     // without comments
-  std::vector<bool> first_;    // the first token of its line
-  std::vector<int> indent_;    // of its line, in bytes
-  bool balanced_ = true;       // brackets match as written: nothing to repair
+  std::vector<Token> raw_;   // without comments
+  std::vector<bool> first_;  // the first token of its line
+  std::vector<int> indent_;  // of its line, in bytes
+  bool balanced_ = true;     // brackets match as written: nothing to repair
   TokenList out_;
   std::vector<Opener> stack_;
   std::vector<Chain> chains_{1};
-  int chained_ = 0;            // sum of chains_
+  int chained_ = 0;  // sum of chains_
   int32_t statement_ = 0;
-  size_t statement_begin_ = 0; // in out_
-  int statement_indent_ = 0;   // of the line it starts on
-  size_t item_begin_ = 0;      // in out_
+  size_t statement_begin_ = 0;  // in out_
+  int statement_indent_ = 0;    // of the line it starts on
+  size_t item_begin_ = 0;       // in out_
   bool in_section_ = false;
   std::optional<size_t> skip_to_;  // raw tokens before it are dropped (after `too deep`)
 };

@@ -39,7 +39,8 @@ std::string advice(std::string_view run) {
   if (run.front() == '&') return "write `and`";
   if (run.front() == '|') return "write `or`; a pipe is `|>`";
   if (run.front() == '!') return "write `not`; unequal is `!=`";
-  if (run == "\xE2\x88\x92" || run == "\xE2\x80\x93") return "write the minus sign of the keyboard: `-`";
+  if (run == "\xE2\x88\x92" || run == "\xE2\x80\x93")
+    return "write the minus sign of the keyboard: `-`";
   if (run == "\xC3\x97") return "write `*`";
   if (run == "\xC2\xA0") return "replace it by a space";
   if (run == "\xEF\xBB\xBF") return "remove it";
@@ -50,7 +51,8 @@ std::string describe_character(std::string_view run) {
   const auto first = static_cast<unsigned char>(run.front());
   if (run == "\xEF\xBB\xBF") return "unexpected byte-order mark (U+FEFF)";
   if (run == "\xC2\xA0") return "unexpected no-break space (U+00A0)";
-  if (first < 0x20 || first == 0x7F) return fmt::format("unexpected control character U+{:04X}", first);
+  if (first < 0x20 || first == 0x7F)
+    return fmt::format("unexpected control character U+{:04X}", first);
   return fmt::format("unexpected character `{}`", run);
 }
 
@@ -92,7 +94,8 @@ TokenList TokenTidier::run() {
     }
     if (raw_kind(i) == Tok::BAD) {
       take_bad(i);
-    } else if (raw_kind(i) == Tok::NUMBER || (raw_kind(i) == Tok::DOT && raw_kind(i + 1) == Tok::NUMBER)) {
+    } else if (raw_kind(i) == Tok::NUMBER ||
+               (raw_kind(i) == Tok::DOT && raw_kind(i + 1) == Tok::NUMBER)) {
       if (first_[i]) resync_line(i);
       take_number(i);
     } else {
@@ -164,7 +167,8 @@ bool TokenTidier::count_chain(Tok kind, size_t i) {
   } else {
     chained_ -= chain.tight;
     chain.tight = 0;
-    const bool arithmetic = is_operator(kind) && kind != Tok::AND && kind != Tok::OR && kind != Tok::PIPE;
+    const bool arithmetic =
+        is_operator(kind) && kind != Tok::AND && kind != Tok::OR && kind != Tok::PIPE;
     if (!arithmetic && kind != Tok::DOT) {
       chained_ -= chain.loose;
       chain.loose = 0;
@@ -190,8 +194,9 @@ void TokenTidier::take_newline(size_t i) {
   }
   if (header_wants_brace(next)) {
     if (kind == Tok::LBRACE) {
-      if (Diagnostic* error = report(make_diagnostic(DiagId::E0013, span(raw_[next].begin, raw_[next].end),
-                                                     "`{` must stand on the line of what it belongs to"))) {
+      if (Diagnostic* error =
+              report(make_diagnostic(DiagId::E0013, span(raw_[next].begin, raw_[next].end),
+                                     "`{` must stand on the line of what it belongs to"))) {
         error->help("move `{` to the end of the line above");
       }
       return;
@@ -222,8 +227,8 @@ bool TokenTidier::header_wants_brace(size_t next) {
     complete = complete || out_.tokens[k].kind == Tok::ARROW;
   }
   if (complete && ends_operand(last())) {
-    if (Diagnostic* error = report(make_diagnostic(DiagId::E0013, after_last(), "missing `{`",
-                                                   "expected `{` here"))) {
+    if (Diagnostic* error = report(
+            make_diagnostic(DiagId::E0013, after_last(), "missing `{`", "expected `{` here"))) {
       error->help("open the block at the end of this line");
     }
   }
@@ -244,9 +249,11 @@ void TokenTidier::take_bad(size_t& i) {
   const size_t begin = raw_[i].begin;
   const size_t length = std::min(code_point_length(text_[begin]), text_.size() - begin);
   const std::string_view character = text_.substr(begin, length);
-  while (i + 1 < raw_.size() && raw_kind(i + 1) == Tok::BAD && raw_[i + 1].begin < begin + length) ++i;
+  while (i + 1 < raw_.size() && raw_kind(i + 1) == Tok::BAD && raw_[i + 1].begin < begin + length)
+    ++i;
   const Span place = span(static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + length));
-  if (Diagnostic* error = report(make_diagnostic(DiagId::E0002, place, describe_character(character)))) {
+  if (Diagnostic* error =
+          report(make_diagnostic(DiagId::E0002, place, describe_character(character)))) {
     if (const std::string text = advice(character); !text.empty()) error->help(text);
   }
 }
@@ -254,8 +261,9 @@ void TokenTidier::take_bad(size_t& i) {
 void TokenTidier::take_string(size_t i) {
   const std::string_view text = raw_text(i);
   if (raw_kind(i) == Tok::OPEN_STRING) {
-    if (Diagnostic* error = report(make_diagnostic(DiagId::E0006, span(raw_[i].begin, raw_[i].end),
-                                                   "this string is not closed", "no `\"` before the line ends"))) {
+    if (Diagnostic* error =
+            report(make_diagnostic(DiagId::E0006, span(raw_[i].begin, raw_[i].end),
+                                   "this string is not closed", "no `\"` before the line ends"))) {
       error->help("close it with `\"`");
     }
   }
@@ -265,9 +273,9 @@ void TokenTidier::take_string(size_t i) {
     ++k;
     if (escaped == "n" || escaped == "t" || escaped == "\"" || escaped == "\\") continue;
     const auto at = static_cast<uint32_t>(raw_[i].begin + k - 1);
-    if (Diagnostic* error = report(make_diagnostic(
-            DiagId::E0007, span(at, at + 1 + static_cast<uint32_t>(escaped.size())),
-            fmt::format("unknown escape `\\{}` in a string", escaped)))) {
+    if (Diagnostic* error = report(
+            make_diagnostic(DiagId::E0007, span(at, at + 1 + static_cast<uint32_t>(escaped.size())),
+                            fmt::format("unknown escape `\\{}` in a string", escaped)))) {
       error->help("the escapes are `\\n`, `\\t`, `\\\"` and `\\\\`");
     }
   }
@@ -279,8 +287,9 @@ void TokenTidier::take_number(size_t& i) {
   if (at_start()) statement_begin_ = out_.tokens.size();
   if (raw_kind(i) == Tok::DOT) {  // .5
     if (ends_operand(last())) return take_other(i);
-    if (Diagnostic* error = report(make_diagnostic(DiagId::E0008, span(raw_[i].begin, raw_[i + 1].end),
-                                                   fmt::format("malformed number `.{}`", raw_text(i + 1))))) {
+    if (Diagnostic* error =
+            report(make_diagnostic(DiagId::E0008, span(raw_[i].begin, raw_[i + 1].end),
+                                   fmt::format("malformed number `.{}`", raw_text(i + 1))))) {
       error->help(fmt::format("write `0.{}`", raw_text(i + 1)));
     }
     ++i;
@@ -291,8 +300,8 @@ void TokenTidier::take_number(size_t& i) {
     std::string unit(raw_text(i + 1));
     size_t used = 1;
     if (raw_kind(i + 2) == Tok::SLASH && raw_[i + 2].begin == raw_[i + 1].end &&
-        raw_kind(i + 3) == Tok::NAME && raw_[i + 3].begin == raw_[i + 2].end && is_unit(unit + "/s") &&
-        raw_text(i + 3) == "s") {
+        raw_kind(i + 3) == Tok::NAME && raw_[i + 3].begin == raw_[i + 2].end &&
+        is_unit(unit + "/s") && raw_text(i + 3) == "s") {
       unit += "/s";
       used = 3;
     }
@@ -305,8 +314,9 @@ void TokenTidier::take_number(size_t& i) {
     if (raw_[i + 1].begin == number.end) {
       end = raw_[i + 1].end;
       const std::string whole(text_.substr(number.begin, end - number.begin));
-      if (Diagnostic* error = report(make_diagnostic(DiagId::E0008, span(number.begin, end),
-                                                     fmt::format("malformed number `{}`", whole)))) {
+      if (Diagnostic* error =
+              report(make_diagnostic(DiagId::E0008, span(number.begin, end),
+                                     fmt::format("malformed number `{}`", whole)))) {
         if (const auto near = suggest(unit, units()); near && unit.size() > 1) {
           error->help(fmt::format("did you mean `{} {}`?", raw_text(i), *near));
         }
@@ -316,9 +326,11 @@ void TokenTidier::take_number(size_t& i) {
       return;
     }
   }
-  if (raw_kind(i + 1) == Tok::DOT && raw_[i + 1].begin == number.end && raw_kind(i + 2) != Tok::NAME) {
-    if (Diagnostic* error = report(make_diagnostic(DiagId::E0008, span(number.begin, raw_[i + 1].end),
-                                                   fmt::format("malformed number `{}.`", raw_text(i))))) {
+  if (raw_kind(i + 1) == Tok::DOT && raw_[i + 1].begin == number.end &&
+      raw_kind(i + 2) != Tok::NAME) {
+    if (Diagnostic* error =
+            report(make_diagnostic(DiagId::E0008, span(number.begin, raw_[i + 1].end),
+                                   fmt::format("malformed number `{}.`", raw_text(i))))) {
       error->help(fmt::format("write `{}.0`", raw_text(i)));
     }
     emit(Tok::NUMBER, number.begin, number.end);
@@ -370,8 +382,9 @@ Tok TokenTidier::item_keyword_for(size_t i) {
       if (kind == Tok::LPAREN || kind == Tok::LBRACK) ++depth;
       if (kind == Tok::RPAREN || kind == Tok::RBRACK) --depth;
       if (kind == Tok::LBRACE) {
-        if (Diagnostic* error = report(make_diagnostic(DiagId::E0011, span(raw_[i].begin, raw_[i].end),
-                                                       fmt::format("`{}` is defined without a keyword", raw_text(i))))) {
+        if (Diagnostic* error = report(
+                make_diagnostic(DiagId::E0011, span(raw_[i].begin, raw_[i].end),
+                                fmt::format("`{}` is defined without a keyword", raw_text(i))))) {
           error->help("put `fn`, `layer` or `model` before it");
         }
         return Tok::NONE;
@@ -396,7 +409,8 @@ Tok TokenTidier::statement_keyword_for(size_t i) {
   if (next == Tok::NAME || next == Tok::NUMBER || next == Tok::STRING) {
     candidates = statement_keywords();
   } else if (next == Tok::LPAREN || next == Tok::MINUS) {
-    for (size_t k = i + 1; k < raw_.size() && raw_kind(k) != Tok::NL && raw_kind(k) != Tok::RBRACE; ++k) {
+    for (size_t k = i + 1; k < raw_.size() && raw_kind(k) != Tok::NL && raw_kind(k) != Tok::RBRACE;
+         ++k) {
       if (raw_kind(k) == Tok::ASSIGN) return Tok::NAME;
     }
     candidates = {"return", "repeat"};
@@ -409,13 +423,16 @@ Tok TokenTidier::statement_keyword_for(size_t i) {
 
 void TokenTidier::report_keyword(size_t i, Tok, const std::vector<std::string>& candidates) {
   const Span place = span(raw_[i].begin, raw_[i].end);
-  Diagnostic* error =
-      report(make_diagnostic(DiagId::E0011, place, fmt::format("unknown keyword `{}`", raw_text(i))));
+  Diagnostic* error = report(
+      make_diagnostic(DiagId::E0011, place, fmt::format("unknown keyword `{}`", raw_text(i))));
   if (error == nullptr) return;
   if (candidates.size() == 1) {
-    error->helps.push_back({fmt::format("did you mean `{}`?", candidates[0]), place, candidates[0]});
+    error->helps.push_back(
+        {fmt::format("did you mean `{}`?", candidates[0]), place, candidates[0]});
   } else {
-    error->help("an item starts with `import`, `dim`, `let`, `fn`, `layer` or `model`, or is a section `name { .. }`");
+    error->help(
+        "an item starts with `import`, `dim`, `let`, `fn`, `layer` or `model`, or is a section "
+        "`name { .. }`");
   }
 }
 
@@ -436,7 +453,8 @@ void TokenTidier::insert_newline() {
 bool TokenTidier::at_start() const {
   const Tok kind = last();
   return kind == Tok::NL || kind == Tok::LBRACE ||
-         (kind == Tok::COMMA && in_section_ && !stack_.empty() && stack_.back().kind == Tok::LBRACE);
+         (kind == Tok::COMMA && in_section_ && !stack_.empty() &&
+          stack_.back().kind == Tok::LBRACE);
 }
 
 bool TokenTidier::item_starts(size_t i) const {
@@ -465,7 +483,9 @@ bool TokenTidier::binding_starts(size_t i) const {
   return false;
 }
 
-Tok TokenTidier::raw_kind(size_t i) const { return i < raw_.size() ? raw_[i].kind : Tok::END; }
+Tok TokenTidier::raw_kind(size_t i) const {
+  return i < raw_.size() ? raw_[i].kind : Tok::END;
+}
 
 std::string_view TokenTidier::raw_text(size_t i) const {
   return text_.substr(raw_[i].begin, raw_[i].end - raw_[i].begin);

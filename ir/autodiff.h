@@ -19,13 +19,13 @@ struct SavePolicy {
   enum class Choice : uint8_t { kAuto, kSave, kRecompute };
   // Asked once for every body value that the backward body may need; empty: kAuto for all.
   std::function<Choice(const Graph&, ValueId)> choose;
-  Bindings bindings;          // sizes to weigh bytes with; a free symbol counts as 64
+  Bindings bindings;  // sizes to weigh bytes with; a free symbol counts as 64
 };
 
 struct DifferentiateOptions {
-  std::vector<InputId> wrt;   // empty: every parameter that is not frozen
+  std::vector<InputId> wrt;  // empty: every parameter that is not frozen
   SavePolicy save;
-  ValueId seed;               // cotangent of the loss, f32[] in region 0; invalid: 1
+  ValueId seed;  // cotangent of the loss, f32[] in region 0; invalid: 1
 };
 // `loss` must be an f32 value of rank 0 in region 0.
 Graph differentiate(Graph graph, ValueId loss, const DifferentiateOptions& options = {});

@@ -129,7 +129,8 @@ ValueId Builder::ordered(ValueId x, const std::vector<DimId>& dims) {
   return make(Op::kTranspose, {x}, std::move(attrs));
 }
 
-ValueId Builder::sum_to(ValueId x, std::vector<DimId> dims) {  // by value: the caller's may be a type in the arena
+ValueId Builder::sum_to(
+    ValueId x, std::vector<DimId> dims) {  // by value: the caller's may be a type in the arena
   std::vector<DimId> gone;
   for (DimId d : graph_.type(x).dims) {
     if (std::find(dims.begin(), dims.end(), d) == dims.end()) gone.push_back(d);
@@ -137,6 +138,8 @@ ValueId Builder::sum_to(ValueId x, std::vector<DimId> dims) {  // by value: the 
   return ordered(sum(x, std::move(gone)), dims);
 }
 
-ValueId Builder::zeros(const Type& type) { return broadcast(constant(0.0, type.dtype), type.dims); }
+ValueId Builder::zeros(const Type& type) {
+  return broadcast(constant(0.0, type.dtype), type.dims);
+}
 
 }  // namespace cad::ir

@@ -44,13 +44,14 @@ class Builder {
   ValueId div(ValueId a, ValueId b) { return make(Op::kDiv, {a, b}); }
   ValueId unary(Op op, ValueId x) { return make(op, {x}); }
   ValueId where(ValueId c, ValueId a, ValueId b) { return make(Op::kWhere, {c, a, b}); }
-  ValueId cast(ValueId x, DType dtype);                        // no node when it is that already
-  ValueId sum(ValueId x, std::vector<DimId> dims);             // no node when dims is empty
-  ValueId broadcast(ValueId x, const std::vector<DimId>& dims); // no node when the dims are equal
+  ValueId cast(ValueId x, DType dtype);                          // no node when it is that already
+  ValueId sum(ValueId x, std::vector<DimId> dims);               // no node when dims is empty
+  ValueId broadcast(ValueId x, const std::vector<DimId>& dims);  // no node when the dims are equal
   // Sums dims not listed, then puts them in this order: the vjp of broadcast.
   ValueId sum_to(ValueId x, std::vector<DimId> dims);
   ValueId zeros(const Type& type);
-  ValueId ordered(ValueId x, const std::vector<DimId>& dims);   // the same dims in this order (transpose)
+  ValueId ordered(ValueId x,
+                  const std::vector<DimId>& dims);  // the same dims in this order (transpose)
 
  private:
   std::vector<ValueId> append(Node node, const std::vector<Type>& types);

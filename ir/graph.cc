@@ -12,7 +12,8 @@ DimId Graph::add_dim(const std::string& name, Size size) {
   bool taken = false;
   for (const Dim& d : dims) {
     if (d.name == name) taken = true;
-    if (d.name.compare(0, prefix.size(), prefix) == 0) suffixes.insert(d.name.substr(prefix.size()));
+    if (d.name.compare(0, prefix.size(), prefix) == 0)
+      suffixes.insert(d.name.substr(prefix.size()));
   }
   Dim dim;
   dim.name = name;

@@ -48,13 +48,13 @@ struct Attrs {
 };
 
 // repeat: operands   = [carries.. | scanned.. | invariants..]
-//         body args  = [number i32[] | carries.. | scanned (leading loop dim dropped).. | invariants..]
-//         body results = [carries.. | collected..]
-//         results    = [carries after the last iteration.. | collected with the loop dim first..]
+//         body args  = [number i32[] | carries.. | scanned (leading loop dim dropped).. |
+//         invariants..] body results = [carries.. | collected..] results    = [carries after the
+//         last iteration.. | collected with the loop dim first..]
 // `reverse` runs numbers count-1 .. 0; scanned and collected are still indexed by the number.
 struct Loop {
   RegionId body;
-  DimId dim;           // the loop's own dim: its size is the trip count
+  DimId dim;  // the loop's own dim: its size is the trip count
   int carries = 0, scanned = 0, invariants = 0, collected = 0;
   bool reverse = false;
 };
@@ -64,10 +64,10 @@ struct Node {
   Attrs attrs;
   std::vector<ValueId> operands;
   std::vector<ValueId> results;
-  RegionId region;     // the region it stands in
-  Loop loop;           // kRepeat only
-  Span span;           // source place, if any
-  std::string scope;   // enclosing path template, "h.{}.block.attention": for profiles and traces
+  RegionId region;    // the region it stands in
+  Loop loop;          // kRepeat only
+  Span span;          // source place, if any
+  std::string scope;  // enclosing path template, "h.{}.block.attention": for profiles and traces
 };
 
 struct Value {
@@ -75,13 +75,13 @@ struct Value {
   NodeId def;          // invalid for a region argument
   int32_t result = 0;  // index among def's results, or among the region's args
   RegionId region;
-  std::string name;    // source name, a hint for printing
+  std::string name;  // source name, a hint for printing
 };
 
 struct Region {
-  NodeId owner;        // invalid for region 0
+  NodeId owner;  // invalid for region 0
   std::vector<ValueId> args;
-  std::vector<NodeId> nodes;   // in a valid execution order
+  std::vector<NodeId> nodes;  // in a valid execution order
   std::vector<ValueId> results;
 };
 
@@ -90,8 +90,8 @@ enum class InputKind : uint8_t { kParam, kState, kData, kOther };
 // Initial value of a parameter or state.
 struct Init {
   enum class Kind : uint8_t { kZeros, kConstant, kNormal, kUniform } kind = Kind::kZeros;
-  Scalar scale;        // constant's value, normal's standard deviation, uniform's bound (kaiming and
-                       // xavier are lowered to these)
+  Scalar scale;  // constant's value, normal's standard deviation, uniform's bound (kaiming and
+                 // xavier are lowered to these)
 };
 
 // A graph input. A parameter inside `repeat`s is one input whose leading dims are the loop dims
@@ -99,27 +99,27 @@ struct Init {
 struct Input {
   InputKind kind = InputKind::kOther;
   std::string path;
-  ValueId value;                 // in region 0
-  int loop_dims = 0;             // how many leading dims are loop dims
+  ValueId value;      // in region 0
+  int loop_dims = 0;  // how many leading dims are loop dims
   Init init;
-  bool frozen = false;           // @frozen
+  bool frozen = false;  // @frozen
   enum class Decay : uint8_t { kByRank, kAlways, kNever } decay = Decay::kByRank;
   Span span;
 };
 
 // A named result of region 0, parallel to regions[0].results.
 struct Output {
-  std::string name;              // "loss", "grad:PATH", "state:PATH", "metric:acc", "result:0"
+  std::string name;  // "loss", "grad:PATH", "state:PATH", "metric:acc", "result:0"
 };
 
 struct Graph {
   std::vector<Dim> dims;
   std::vector<Value> values;
   std::vector<Node> nodes;
-  std::vector<Region> regions;   // [0] is the top level
+  std::vector<Region> regions;  // [0] is the top level
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  DimId batch_dim;               // the data's first dim, if any: random rows and exact means use it
+  DimId batch_dim;  // the data's first dim, if any: random rows and exact means use it
 
   Graph() : regions(1) {}
   DimId add_dim(const std::string& name, Size size);  // a taken name gets `.1`, `.2`, ..
@@ -129,15 +129,19 @@ struct Graph {
   ValueId add_argument(RegionId region, Type type, std::string name = "");  // the region's next arg
 
   [[nodiscard]] const Dim& dim(DimId id) const { return dims[static_cast<size_t>(id.index)]; }
-  [[nodiscard]] const Value& value(ValueId id) const { return values[static_cast<size_t>(id.index)]; }
+  [[nodiscard]] const Value& value(ValueId id) const {
+    return values[static_cast<size_t>(id.index)];
+  }
   [[nodiscard]] Value& value(ValueId id) { return values[static_cast<size_t>(id.index)]; }
   [[nodiscard]] const Node& node(NodeId id) const { return nodes[static_cast<size_t>(id.index)]; }
   [[nodiscard]] Node& node(NodeId id) { return nodes[static_cast<size_t>(id.index)]; }
-  [[nodiscard]] const Region& region(RegionId id) const { return regions[static_cast<size_t>(id.index)]; }
+  [[nodiscard]] const Region& region(RegionId id) const {
+    return regions[static_cast<size_t>(id.index)];
+  }
   [[nodiscard]] Region& region(RegionId id) { return regions[static_cast<size_t>(id.index)]; }
   [[nodiscard]] const Type& type(ValueId id) const { return value(id).type; }
-  [[nodiscard]] Size elements(const Type& type) const;   // product of sizes; 1 for rank 0
-  [[nodiscard]] std::string str(const Type& type) const; // "i32[B, T]", "[B, T, D]"
+  [[nodiscard]] Size elements(const Type& type) const;    // product of sizes; 1 for rank 0
+  [[nodiscard]] std::string str(const Type& type) const;  // "i32[B, T]", "[B, T, D]"
 };
 
 }  // namespace cad::ir

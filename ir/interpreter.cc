@@ -34,7 +34,8 @@ namespace {
 
 class Interpreter {
  public:
-  Interpreter(const Graph& g, EvalContext& context) : g_(g), context_(context), values_(g.values.size()) {}
+  Interpreter(const Graph& g, EvalContext& context)
+      : g_(g), context_(context), values_(g.values.size()) {}
 
   // Runs a region whose arguments are in the environment already.
   std::vector<Tensor> run(RegionId id) {
@@ -56,7 +57,8 @@ class Interpreter {
       for (ValueId operand : node.operands) operands.push_back(&get(operand));
       results = op_info(node.op).eval(g_, node, operands, context_);
     }
-    CAD_CHECK(results.size() == node.results.size(), "op `{}` gave {} results", op_name(node.op), results.size());
+    CAD_CHECK(results.size() == node.results.size(), "op `{}` gave {} results", op_name(node.op),
+              results.size());
     for (size_t i = 0; i < results.size(); ++i) {
       if (context_.round) {
         for (double& x : results[i].data) x = round_to(x, results[i].dtype);
@@ -70,7 +72,8 @@ class Interpreter {
   std::vector<Tensor> repeat(const Node& node) {
     const Loop& loop = node.loop;
     const Region& body = g_.region(loop.body);
-    const auto carries = static_cast<size_t>(loop.carries), scanned = static_cast<size_t>(loop.scanned);
+    const auto carries = static_cast<size_t>(loop.carries),
+               scanned = static_cast<size_t>(loop.scanned);
     std::vector<Tensor> operands;
     for (ValueId operand : node.operands) operands.push_back(get(operand));
     std::vector<Tensor> results(operands.begin(), operands.begin() + loop.carries);
@@ -86,7 +89,9 @@ class Interpreter {
       get(body.args[0]) = std::move(index);
       for (size_t i = 0; i < operands.size(); ++i) {
         const bool is_scanned = i >= carries && i < carries + scanned;
-        get(body.args[i + 1]) = i < carries ? results[i] : is_scanned ? slice(operands[i], number) : operands[i];
+        get(body.args[i + 1]) = i < carries  ? results[i]
+                                : is_scanned ? slice(operands[i], number)
+                                             : operands[i];
       }
       std::vector<Tensor> made = run(loop.body);
       for (size_t i = 0; i < made.size(); ++i) {
@@ -118,8 +123,10 @@ class Interpreter {
 
 }  // namespace
 
-std::vector<Tensor> interpret(const Graph& g, const std::vector<Tensor>& inputs, EvalContext& context) {
-  CAD_CHECK(inputs.size() == g.inputs.size(), "{} tensors for {} inputs", inputs.size(), g.inputs.size());
+std::vector<Tensor> interpret(const Graph& g, const std::vector<Tensor>& inputs,
+                              EvalContext& context) {
+  CAD_CHECK(inputs.size() == g.inputs.size(), "{} tensors for {} inputs", inputs.size(),
+            g.inputs.size());
   context.inputs = &inputs;
   std::vector<Tensor> results = Interpreter(g, context).run(RegionId{0});
   context.inputs = nullptr;

@@ -15,8 +15,8 @@ struct EvalContext {
   Bindings bindings;
   uint64_t seed = 0;
   int64_t step = 0;
-  int64_t row_offset = 0;        // first row of this micro-batch within the step
-  int64_t step_rows = 0;         // rows of the whole step; 0: the batch dim's own size
+  int64_t row_offset = 0;  // first row of this micro-batch within the step
+  int64_t step_rows = 0;   // rows of the whole step; 0: the batch dim's own size
   bool round = false;
   // step_total: sums over micro-batches, in node order; empty: one micro-batch (identity)
   std::map<int32_t, double> totals;
@@ -24,9 +24,11 @@ struct EvalContext {
 };
 
 // One tensor per row of g.inputs, in order -> one per region-0 result.
-std::vector<Tensor> interpret(const Graph& g, const std::vector<Tensor>& inputs, EvalContext& context);
+std::vector<Tensor> interpret(const Graph& g, const std::vector<Tensor>& inputs,
+                              EvalContext& context);
 
-// The nearest value of a dtype (ties to even; beyond the largest: infinity). i32 and bool: unchanged.
+// The nearest value of a dtype (ties to even; beyond the largest: infinity). i32 and bool:
+// unchanged.
 double round_to(double x, DType dtype);
 
 // Extents of a type under the bindings.

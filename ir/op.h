@@ -16,31 +16,31 @@ namespace cad::ir {
 // the help, `dims` / `operand` the labels.
 struct ShapeError {
   enum class Code {
-    kNotSubset,      // neither operand's dims contain the other's
-    kMissingDim,     // operand `operand` lacks dims
-    kDuplicateDim,   // the result would hold `dims` twice
-    kSizeMismatch,   // sizes differ: `detail` says which
-    kDType,          // operand `operand` has a dtype the op does not take
-    kRank,           // rank 0 wanted, or at least 1
+    kNotSubset,     // neither operand's dims contain the other's
+    kMissingDim,    // operand `operand` lacks dims
+    kDuplicateDim,  // the result would hold `dims` twice
+    kSizeMismatch,  // sizes differ: `detail` says which
+    kDType,         // operand `operand` has a dtype the op does not take
+    kRank,          // rank 0 wanted, or at least 1
     kOther
   } code = Code::kOther;
   int operand = -1;
   std::vector<DimId> dims;
-  std::string detail;   // lower-case fact, backticks around names
+  std::string detail;  // lower-case fact, backticks around names
 };
 
 // A size equation that must hold. `undecided` ones come back from the rule for the caller to keep:
 // generic bodies check them at every call, all are checked again for final bindings.
 struct Condition {
   Size left, right;
-  std::string what;     // "stride windows of `Y`": completes "sizes must agree: .."
-  bool at_most = false; // left <= right is wanted instead of left == right (slices, pads, top-k)
+  std::string what;      // "stride windows of `Y`": completes "sizes must agree: .."
+  bool at_most = false;  // left <= right is wanted instead of left == right (slices, pads, top-k)
 };
 
 struct ShapeResult {
-  std::vector<Type> types;               // of the results
-  std::vector<Condition> conditions;     // equations not decided by the symbols alone
-  std::vector<ShapeError> errors;        // empty when fine
+  std::vector<Type> types;            // of the results
+  std::vector<Condition> conditions;  // equations not decided by the symbols alone
+  std::vector<ShapeError> errors;     // empty when fine
 };
 
 // Gradient rule: appends nodes to builder's region and returns, for each operand of the node, the
@@ -56,13 +56,14 @@ struct Tensor {
 };
 struct EvalContext;  // seed, step, row offset, bindings: ir/interpreter.h
 using EvalRule = std::vector<Tensor> (*)(const Graph& g, const Node& node,
-                                         std::span<const Tensor* const> operands, EvalContext& context);
+                                         std::span<const Tensor* const> operands,
+                                         EvalContext& context);
 
 struct OpInfo {
-  const char* summary;   // for `colauto ops` and the manual: "sum over dims"
+  const char* summary;  // for `colauto ops` and the manual: "sum over dims"
   ShapeResult (*shape)(const Graph& g, std::span<const ValueId> operands, const Attrs& attrs);
-  GradRule grad;         // nullptr: no gradient flows (integers, comparisons, fused ops after raising)
-  EvalRule eval;         // naive f64 loops; nullptr only for repeat (the interpreter's own)
+  GradRule grad;  // nullptr: no gradient flows (integers, comparisons, fused ops after raising)
+  EvalRule eval;  // naive f64 loops; nullptr only for repeat (the interpreter's own)
 };
 
 const OpInfo& op_info(Op op);

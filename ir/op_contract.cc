@@ -18,8 +18,9 @@ ShapeResult contract_shape(const Graph& g, Values operands, const Attrs& attrs) 
   if (auto wrong = unknown(g, attrs.dims)) return *wrong;
   const Type &a = g.type(operands[0]), &b = g.type(operands[1]);
   if (a.dtype != b.dtype) {
-    return failed(Code::kDType, 1, {},
-                  fmt::format("the operands are `{}` and `{}`", dtype_name(a.dtype), dtype_name(b.dtype)));
+    return failed(
+        Code::kDType, 1, {},
+        fmt::format("the operands are `{}` and `{}`", dtype_name(a.dtype), dtype_name(b.dtype)));
   }
   for (int side : {0, 1}) {
     if (auto wrong = missing(g, operands, side, attrs.dims)) return *wrong;
@@ -31,7 +32,8 @@ ShapeResult contract_shape(const Graph& g, Values operands, const Attrs& attrs) 
   return typed(a.dtype, without(joined(a.dims, b.dims), attrs.dims));
 }
 
-std::vector<Tensor> contract_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> contract_eval(const Graph& g, const Node& n, Operands in,
+                                  EvalContext& context) {
   const Type& type = result_type(g, n);
   Tensor out = filled(g, type, context.bindings, 0);
   const Axes axes = axes_of(g, joined(type.dims, n.attrs.dims), context.bindings);
@@ -44,10 +46,12 @@ std::vector<Tensor> contract_eval(const Graph& g, const Node& n, Operands in, Ev
 
 // da = g @[dims of b alone] b: what is left are a's own dims. The order of the operands is the one
 // that needs no transpose, if there is one.
-ValueId side_gradient(Builder& b, ValueId grad, ValueId other, const Dims& wanted, const Dims& summed) {
+ValueId side_gradient(Builder& b, ValueId grad, ValueId other, const Dims& wanted,
+                      const Dims& summed) {
   Attrs attrs;
   attrs.dims = summed;
-  const Dims grad_first = without(joined(b.graph().type(grad).dims, b.graph().type(other).dims), summed);
+  const Dims grad_first =
+      without(joined(b.graph().type(grad).dims, b.graph().type(other).dims), summed);
   ValueId r = grad_first == wanted ? b.make(Op::kContract, {grad, other}, attrs)
                                    : b.make(Op::kContract, {other, grad}, attrs);
   return b.ordered(r, wanted);

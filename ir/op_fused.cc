@@ -5,8 +5,8 @@
 //
 // (C1) q, k, v of one float dtype; the mask, if attrs.masked, bool; then loop numbers, each i32[].
 // (C2) attrs.dims = {T, S, K}; q has T and K, not S; k has S and K, not T; v has S, not T or K.
-// (C3) attrs.probs holds q's dims and S, without K. (C4) k's dims but S and K are q's; the mask's are
-// among attrs.probs. (C5) the gradient's out, lse and g have the types that attention gives.
+// (C3) attrs.probs holds q's dims and S, without K. (C4) k's dims but S and K are q's; the mask's
+// are among attrs.probs. (C5) the gradient's out, lse and g have the types that attention gives.
 #include <cmath>
 #include <limits>
 
@@ -21,10 +21,12 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // `own` operands before the mask: 3 for attention, 6 for its gradient.
-std::optional<ShapeResult> wrong_attention(const Graph& g, Values operands, const Attrs& attrs, size_t own) {
+std::optional<ShapeResult> wrong_attention(const Graph& g, Values operands, const Attrs& attrs,
+                                           size_t own) {
   const size_t fixed = own + (attrs.masked ? 1 : 0);
   if (operands.size() < fixed || attrs.dims.size() != 3) {
-    return failed(Code::kOther, -1, {}, fmt::format("{} operands and dims T, S, K are wanted", fixed));
+    return failed(Code::kOther, -1, {},
+                  fmt::format("{} operands and dims T, S, K are wanted", fixed));
   }
   if (auto wrong = unknown(g, joined(attrs.dims, attrs.probs))) return wrong;
   for (int i : {0, 1, 2}) {
@@ -39,18 +41,24 @@ std::optional<ShapeResult> wrong_attention(const Graph& g, Values operands, cons
       return failed(Code::kRank, static_cast<int>(i), number.dims, "loop numbers are `i32[]`");
     }
   }
-  const Dims &q = g.type(operands[0]).dims, &k = g.type(operands[1]).dims, &v = g.type(operands[2]).dims;
+  const Dims &q = g.type(operands[0]).dims, &k = g.type(operands[1]).dims,
+             &v = g.type(operands[2]).dims;
   const DimId t = attrs.dims[0], s = attrs.dims[1], c = attrs.dims[2];
-  const bool placed = contains(q, t) && contains(q, c) && !contains(q, s) && contains(k, s) && contains(k, c) &&
-                      !contains(k, t) && contains(v, s) && !contains(v, t) && !contains(v, c);
-  if (!placed) return failed(Code::kMissingDim, 0, attrs.dims, "T, S and K do not stand where attention has them");
+  const bool placed = contains(q, t) && contains(q, c) && !contains(q, s) && contains(k, s) &&
+                      contains(k, c) && !contains(k, t) && contains(v, s) && !contains(v, t) &&
+                      !contains(v, c);
+  if (!placed)
+    return failed(Code::kMissingDim, 0, attrs.dims,
+                  "T, S and K do not stand where attention has them");
   if (!same_set(attrs.probs, joined(without(q, {c}), {s})) || !contains_all(q, without(k, {s}))) {
-    return failed(Code::kOther, 1, attrs.probs, fmt::format("{} are not the dims of the scores", names(g, attrs.probs)));
+    return failed(Code::kOther, 1, attrs.probs,
+                  fmt::format("{} are not the dims of the scores", names(g, attrs.probs)));
   }
   if (attrs.masked) {
     if (auto wrong = wrong_dtype(g, operands, static_cast<int>(own), Accepts::kBool)) return wrong;
     if (!contains_all(attrs.probs, g.type(operands[own]).dims)) {
-      return failed(Code::kNotSubset, static_cast<int>(own), g.type(operands[own]).dims, "the mask has dims of its own");
+      return failed(Code::kNotSubset, static_cast<int>(own), g.type(operands[own]).dims,
+                    "the mask has dims of its own");
     }
   }
   return std::nullopt;
@@ -58,7 +66,8 @@ std::optional<ShapeResult> wrong_attention(const Graph& g, Values operands, cons
 
 Type out_type(const Graph& g, Values operands, const Attrs& attrs) {
   Type type = g.type(operands[0]);
-  type.dims = joined(without(type.dims, {attrs.dims[2]}), without(g.type(operands[2]).dims, {attrs.dims[1]}));
+  type.dims = joined(without(type.dims, {attrs.dims[2]}),
+                     without(g.type(operands[2]).dims, {attrs.dims[1]}));
   return type;
 }
 
@@ -78,7 +87,8 @@ ShapeResult attention_shape(const Graph& g, Values operands, const Attrs& attrs)
 ShapeResult attention_grad_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_attention(g, operands, attrs, 6)) return *wrong;
   const Type out = out_type(g, operands, attrs);
-  if (g.type(operands[3]) != out || g.type(operands[4]) != lse_type(attrs) || g.type(operands[5]) != out) {
+  if (g.type(operands[3]) != out || g.type(operands[4]) != lse_type(attrs) ||
+      g.type(operands[5]) != out) {
     return failed(Code::kOther, 3, {}, "out, lse and g are not what attention gives");
   }
   ShapeResult result;
@@ -93,7 +103,8 @@ Tensor scores(const Graph& g, const Node& n, Operands in, const Tensor* mask, si
   type.dims = n.attrs.probs;
   Tensor s = filled(g, type, context.bindings, 0);
   const Axes axes = axes_of(g, joined(n.attrs.probs, {n.attrs.dims[2]}), context.bindings);
-  const Named q(axes, operand_type(g, n, 0).dims, *in[0]), k(axes, operand_type(g, n, 1).dims, *in[1]);
+  const Named q(axes, operand_type(g, n, 0).dims, *in[0]),
+      k(axes, operand_type(g, n, 1).dims, *in[1]);
   const Named score(axes, type.dims, s);
   walk(axes, [&](const Index& i) { score(i) += q(i) * k(i); });
 
@@ -114,7 +125,8 @@ Tensor scores(const Graph& g, const Node& n, Operands in, const Tensor* mask, si
 }
 
 // D over attrs.probs: ones without dropout.
-Tensor dropout_factors(const Graph& g, const Node& n, Operands numbers, const EvalContext& context) {
+Tensor dropout_factors(const Graph& g, const Node& n, Operands numbers,
+                       const EvalContext& context) {
   Type type;
   type.dims = n.attrs.probs;
   Tensor factors = filled(g, type, context.bindings, 1);
@@ -127,7 +139,8 @@ Tensor dropout_factors(const Graph& g, const Node& n, Operands numbers, const Ev
   return factors;
 }
 
-std::vector<Tensor> attention_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> attention_eval(const Graph& g, const Node& n, Operands in,
+                                   EvalContext& context) {
   const Tensor* mask = n.attrs.masked ? in[3] : nullptr;
   Tensor p = scores(g, n, in, mask, 3, context);
   const Tensor factors = dropout_factors(g, n, in.subspan(mask != nullptr ? 4 : 3), context);
@@ -137,7 +150,8 @@ std::vector<Tensor> attention_eval(const Graph& g, const Node& n, Operands in, E
   const Dims row_dims = result_type(g, n, 1).dims;
   const Axes rows = axes_of(g, row_dims, context.bindings);
   const Named score(rows, n.attrs.probs, p);
-  const int64_t keys = extent_of(g, n.attrs.dims[1], context.bindings), stride = score.stride(n.attrs.dims[1]);
+  const int64_t keys = extent_of(g, n.attrs.dims[1], context.bindings),
+                stride = score.stride(n.attrs.dims[1]);
   size_t row_at = 0;
   walk(rows, [&](const Index& row) {
     double most = -kInf, sum = 0;
@@ -152,7 +166,8 @@ std::vector<Tensor> attention_eval(const Graph& g, const Node& n, Operands in, E
     ++row_at;
   });
 
-  const Axes axes = axes_of(g, joined(result_type(g, n, 0).dims, {n.attrs.dims[1]}), context.bindings);
+  const Axes axes =
+      axes_of(g, joined(result_type(g, n, 0).dims, {n.attrs.dims[1]}), context.bindings);
   const Named prob(axes, n.attrs.probs, p), result(axes, result_type(g, n, 0).dims, out);
   const Named factor(axes, n.attrs.probs, factors), v(axes, operand_type(g, n, 2).dims, *in[2]);
   walk(axes, [&](const Index& i) { result(i) += prob(i) * factor(i) * v(i); });
@@ -174,7 +189,8 @@ std::vector<ValueId> attention_grad(Builder& b, NodeId node, Values grads) {
 
 // P = e^(s - lse);  dv = (P o D)' g;  dP = D o (g v');  delta = sum of g out over v's own dims;
 // ds = P o (dP - delta);  dq = scale ds k;  dk = scale ds' q
-std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands in,
+                                        EvalContext& context) {
   const Tensor* mask = n.attrs.masked ? in[6] : nullptr;
   Tensor p = scores(g, n, in, mask, 6, context);
   const Tensor d = dropout_factors(g, n, in.subspan(mask != nullptr ? 7 : 6), context);
@@ -206,8 +222,10 @@ std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands 
   }
   {
     const Axes axes = axes_of(g, joined(out_dims, {n.attrs.dims[1]}), context.bindings);
-    const Named prob(axes, n.attrs.probs, p), dprob(axes, n.attrs.probs, dp), dv(axes, v_dims, result[2]);
-    const Named factor(axes, n.attrs.probs, d), v(axes, v_dims, *in[2]), grad(axes, out_dims, *in[5]);
+    const Named prob(axes, n.attrs.probs, p), dprob(axes, n.attrs.probs, dp),
+        dv(axes, v_dims, result[2]);
+    const Named factor(axes, n.attrs.probs, d), v(axes, v_dims, *in[2]),
+        grad(axes, out_dims, *in[5]);
     walk(axes, [&](const Index& i) {
       dv(i) += prob(i) * factor(i) * grad(i);
       dprob(i) += factor(i) * grad(i) * v(i);
@@ -215,7 +233,8 @@ std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands 
   }
   const double scale = evaluated(n.attrs.scalar, context.bindings);
   const Axes axes = axes_of(g, joined(n.attrs.probs, {n.attrs.dims[2]}), context.bindings);
-  const Named prob(axes, n.attrs.probs, p), dprob(axes, n.attrs.probs, dp), row(axes, row_dims, delta);
+  const Named prob(axes, n.attrs.probs, p), dprob(axes, n.attrs.probs, dp),
+      row(axes, row_dims, delta);
   const Named q(axes, q_dims, *in[0]), k(axes, k_dims, *in[1]);
   const Named dq(axes, q_dims, result[0]), dk(axes, k_dims, result[1]);
   walk(axes, [&](const Index& i) {
@@ -228,7 +247,9 @@ std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands 
 
 }  // namespace
 
-const OpInfo kAttentionInfo{"softmax(scale * q k) v, in one op", attention_shape, attention_grad, attention_eval};
-const OpInfo kAttentionGradInfo{"gradient of attention", attention_grad_shape, nullptr, attention_grad_eval};
+const OpInfo kAttentionInfo{"softmax(scale * q k) v, in one op", attention_shape, attention_grad,
+                            attention_eval};
+const OpInfo kAttentionGradInfo{"gradient of attention", attention_grad_shape, nullptr,
+                                attention_grad_eval};
 
 }  // namespace cad::ir

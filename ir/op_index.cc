@@ -1,11 +1,11 @@
-// ir/op_index.cc -- ops that address elements by data or by a stride: gather, select, windows, top-k,
-// slots, and their adjoints, with all their rules.
+// ir/op_index.cc -- ops that address elements by data or by a stride: gather, select, windows,
+// top-k, slots, and their adjoints, with all their rules.
 //
 // (C1) indices are i32; select's has rank 0, gather's rank at least 1. (C2) attrs.dim is x's.
 // (C3) the result has no dim twice. (C4) an adjoint's attrs.dims are the dims that the forward op
 // had as operand. (C5) window: Y2 = (Y + 2 pad - dilation (KY - 1) - 1) // stride + 1, stride and
-// dilation at least 1, pad at least 0. (C6) top-k takes no more than there are. (C7) slots: A is one
-// of the dims of `expert`.
+// dilation at least 1, pad at least 0. (C6) top-k takes no more than there are. (C7) slots: A is
+// one of the dims of `expert`.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -19,9 +19,12 @@ using Code = ShapeError::Code;
 namespace {
 
 // An index value as a whole number; anything that is none is outside every dim.
-int64_t as_index(double value) { return value >= -1 && value < 2147483648.0 ? static_cast<int64_t>(value) : -1; }
+int64_t as_index(double value) {
+  return value >= -1 && value < 2147483648.0 ? static_cast<int64_t>(value) : -1;
+}
 
-// --- gather, scatter_add ------------------------------------------------------------------------------
+// --- gather, scatter_add
+// ------------------------------------------------------------------------------
 
 // out[.., ids' own dims.., ..] = w[.., V = ids, ..]. A dim of ids that w has (but V) is aligned.
 ShapeResult gather_shape(const Graph& g, Values operands, const Attrs& attrs) {
@@ -40,7 +43,8 @@ std::vector<Tensor> gather_eval(const Graph& g, const Node& n, Operands in, Eval
   const Axes axes = axes_of(g, type.dims, context.bindings);
   const Named w(axes, operand_type(g, n, 0).dims, *in[0], {n.attrs.dim});
   const Named ids(axes, operand_type(g, n, 1).dims, *in[1]);
-  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings), stride = w.stride(n.attrs.dim);
+  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings),
+                stride = w.stride(n.attrs.dim);
   size_t at = 0;
   walk(axes, [&](const Index& i) {
     const int64_t v = as_index(ids(i));
@@ -75,8 +79,8 @@ ShapeResult scatter_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (!contains(attrs.dims, attrs.dim) || ids.rank() == 0 ||
       !same_set(grad.dims, joined(rest, without(ids.dims, rest)))) {
     return failed(Code::kMissingDim, 0, attrs.dims,
-                  fmt::format("{} is not what a gather along {} by {} gives", g.str(grad), names(g, {attrs.dim}),
-                              g.str(ids)));
+                  fmt::format("{} is not what a gather along {} by {} gives", g.str(grad),
+                              names(g, {attrs.dim}), g.str(ids)));
   }
   return typed(grad.dtype, attrs.dims);
 }
@@ -88,7 +92,8 @@ std::vector<Tensor> scatter_eval(const Graph& g, const Node& n, Operands in, Eva
   const Axes axes = axes_of(g, operand_type(g, n, 0).dims, context.bindings);
   const Named w(axes, type.dims, out, {n.attrs.dim});
   const Named ids(axes, operand_type(g, n, 1).dims, *in[1]);
-  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings), stride = w.stride(n.attrs.dim);
+  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings),
+                stride = w.stride(n.attrs.dim);
   size_t at = 0;
   walk(axes, [&](const Index& i) {
     const int64_t v = as_index(ids(i));
@@ -107,13 +112,15 @@ std::vector<ValueId> scatter_grad(Builder& b, NodeId node, Values grads) {
   return {b.ordered(b.make(Op::kGather, {grads[0], n.operands[1]}, attrs), g.dims), {}};
 }
 
-// --- select, unselect -----------------------------------------------------------------------------------
+// --- select, unselect
+// -----------------------------------------------------------------------------------
 
 std::optional<ShapeResult> wrong_number(const Graph& g, Values operands) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kAny, Accepts::kI32})) return wrong;
   const Type& i = g.type(operands[1]);
   if (i.rank() == 0) return std::nullopt;
-  return failed(Code::kRank, 1, i.dims, fmt::format("an index of rank 0 is wanted, this is {}", g.str(i)));
+  return failed(Code::kRank, 1, i.dims,
+                fmt::format("an index of rank 0 is wanted, this is {}", g.str(i)));
 }
 
 ShapeResult select_shape(const Graph& g, Values operands, const Attrs& attrs) {
@@ -153,13 +160,15 @@ ShapeResult unselect_shape(const Graph& g, Values operands, const Attrs& attrs) 
   if (auto wrong = repeated(g, attrs.dims)) return *wrong;
   const Type& grad = g.type(operands[0]);
   if (!contains(attrs.dims, attrs.dim) || !same_set(grad.dims, without(attrs.dims, {attrs.dim}))) {
-    return failed(Code::kMissingDim, 0, attrs.dims,
-                  fmt::format("{} is not what a select along {} gives", g.str(grad), names(g, {attrs.dim})));
+    return failed(
+        Code::kMissingDim, 0, attrs.dims,
+        fmt::format("{} is not what a select along {} gives", g.str(grad), names(g, {attrs.dim})));
   }
   return typed(grad.dtype, attrs.dims);
 }
 
-std::vector<Tensor> unselect_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> unselect_eval(const Graph& g, const Node& n, Operands in,
+                                  EvalContext& context) {
   const Type& type = result_type(g, n);
   Tensor out = filled(g, type, context.bindings, 0);
   const int64_t at = as_index(in[1]->data[0]);
@@ -181,15 +190,16 @@ std::vector<ValueId> unselect_grad(Builder& b, NodeId node, Values grads) {
   return {b.ordered(b.make(Op::kSelect, {grads[0], n.operands[1]}, attrs), g.dims), {}};
 }
 
-// --- window, unwindow -----------------------------------------------------------------------------------
+// --- window, unwindow
+// -----------------------------------------------------------------------------------
 
 std::optional<ShapeResult> wrong_window(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kNumber})) return wrong;
   if (auto wrong = unknown(g, {attrs.dim, attrs.to, attrs.window})) return wrong;
   if (attrs.stride < 1 || attrs.dilation < 1 || attrs.pad < 0) {
     return failed(Code::kOther, -1, {},
-                  fmt::format("stride {}, dilation {}, pad {}: at least 1, 1 and 0 are wanted", attrs.stride,
-                              attrs.dilation, attrs.pad));
+                  fmt::format("stride {}, dilation {}, pad {}: at least 1, 1 and 0 are wanted",
+                              attrs.stride, attrs.dilation, attrs.pad));
   }
   return std::nullopt;
 }
@@ -215,7 +225,8 @@ ShapeResult unwindow_shape(const Graph& g, Values operands, const Attrs& attrs) 
   if (auto wrong = wrong_window(g, operands, attrs)) return *wrong;
   if (auto wrong = missing(g, operands, 0, {attrs.to, attrs.window})) return *wrong;
   const Type& x = g.type(operands[0]);
-  ShapeResult result = typed(x.dtype, replaced(without(x.dims, {attrs.window}), attrs.to, {attrs.dim}));
+  ShapeResult result =
+      typed(x.dtype, replaced(without(x.dims, {attrs.window}), attrs.to, {attrs.dim}));
   if (auto wrong = repeated(g, result.types[0].dims)) return *wrong;
   require_windows(result, g, attrs);
   return result;
@@ -236,7 +247,8 @@ std::vector<Tensor> window_eval(const Graph& g, const Node& n, Operands in, Eval
   Tensor out = filled(g, type, context.bindings, evaluated(n.attrs.scalar, context.bindings));
   const Axes axes = axes_of(g, type.dims, context.bindings);
   const Named x(axes, operand_type(g, n, 0).dims, *in[0], {n.attrs.dim});
-  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings), stride = x.stride(n.attrs.dim);
+  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings),
+                stride = x.stride(n.attrs.dim);
   size_t at = 0;
   walk_windows(axes, n.attrs, [&](const Index& i, int64_t y) {
     if (y >= 0 && y < extent) out.data[at] = x(i, y * stride);
@@ -245,11 +257,13 @@ std::vector<Tensor> window_eval(const Graph& g, const Node& n, Operands in, Eval
   return {out};
 }
 
-std::vector<Tensor> unwindow_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> unwindow_eval(const Graph& g, const Node& n, Operands in,
+                                  EvalContext& context) {
   Tensor out = filled(g, result_type(g, n), context.bindings, 0);
   const Axes axes = axes_of(g, operand_type(g, n, 0).dims, context.bindings);
   const Named x(axes, result_type(g, n).dims, out, {n.attrs.dim});
-  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings), stride = x.stride(n.attrs.dim);
+  const int64_t extent = extent_of(g, n.attrs.dim, context.bindings),
+                stride = x.stride(n.attrs.dim);
   size_t at = 0;
   walk_windows(axes, n.attrs, [&](const Index& i, int64_t y) {
     if (y >= 0 && y < extent) x(i, y * stride) += in[0]->data[at];
@@ -269,7 +283,8 @@ std::vector<ValueId> window_grad(Builder& b, NodeId node, Values grads) {
   return {b.ordered(b.make(adjoint, {grads[0]}, attrs), x.dims)};
 }
 
-// --- topk ---------------------------------------------------------------------------------------------
+// --- topk
+// ---------------------------------------------------------------------------------------------
 
 ShapeResult topk_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kNumber})) return *wrong;
@@ -323,7 +338,8 @@ std::vector<ValueId> topk_grad(Builder& b, NodeId node, Values grads) {
   return {b.make(Op::kScatterAdd, {grads[0], n.results[1]}, attrs)};
 }
 
-// --- slots --------------------------------------------------------------------------------------------
+// --- slots
+// --------------------------------------------------------------------------------------------
 
 ShapeResult slots_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kI32})) return *wrong;
@@ -348,13 +364,16 @@ std::vector<Tensor> slots_eval(const Graph& g, const Node& n, Operands in, EvalC
 
 }  // namespace
 
-const OpInfo kGatherInfo{"entries along a dim picked by indices", gather_shape, gather_grad, gather_eval};
+const OpInfo kGatherInfo{"entries along a dim picked by indices", gather_shape, gather_grad,
+                         gather_eval};
 const OpInfo kScatterAddInfo{"adjoint of gather", scatter_shape, scatter_grad, scatter_eval};
 const OpInfo kSelectInfo{"one index of a dim, which goes", select_shape, select_grad, select_eval};
 const OpInfo kUnselectInfo{"adjoint of select", unselect_shape, unselect_grad, unselect_eval};
 const OpInfo kWindowInfo{"sliding windows of a dim", window_shape, window_grad, window_eval};
 const OpInfo kUnwindowInfo{"adjoint of window", unwindow_shape, window_grad, unwindow_eval};
-const OpInfo kTopKInfo{"the largest along a dim, and where they are", topk_shape, topk_grad, topk_eval};
-const OpInfo kSlotsInfo{"places of tokens in their expert's slots", slots_shape, nullptr, slots_eval};
+const OpInfo kTopKInfo{"the largest along a dim, and where they are", topk_shape, topk_grad,
+                       topk_eval};
+const OpInfo kSlotsInfo{"places of tokens in their expert's slots", slots_shape, nullptr,
+                        slots_eval};
 
 }  // namespace cad::ir

@@ -43,7 +43,8 @@ ShapeResult const_shape(const Graph& g, Values operands, const Attrs& attrs) {
 }
 
 std::vector<Tensor> const_eval(const Graph& g, const Node& n, Operands, EvalContext& context) {
-  return {filled(g, result_type(g, n), context.bindings, evaluated(n.attrs.scalar, context.bindings))};
+  return {
+      filled(g, result_type(g, n), context.bindings, evaluated(n.attrs.scalar, context.bindings))};
 }
 
 ShapeResult iota_shape(const Graph& g, Values operands, const Attrs& attrs) {
@@ -60,7 +61,8 @@ std::vector<Tensor> iota_eval(const Graph& g, const Node& n, Operands, EvalConte
 
 }  // namespace
 
-const OpInfo kInputInfo{"an input of the graph: parameter, state or data", input_shape, nullptr, input_eval};
+const OpInfo kInputInfo{"an input of the graph: parameter, state or data", input_shape, nullptr,
+                        input_eval};
 const OpInfo kConstInfo{"a constant of rank 0", const_shape, nullptr, const_eval};
 const OpInfo kIotaInfo{"0, 1, .. along a dim", iota_shape, nullptr, iota_eval};
 

@@ -12,7 +12,8 @@ using Code = ShapeError::Code;
 
 namespace {
 
-// --- rename, reshape --------------------------------------------------------------------------------
+// --- rename, reshape
+// --------------------------------------------------------------------------------
 
 Size product(const Graph& g, const Dims& dims) {
   Size size = 1;
@@ -49,13 +50,15 @@ ShapeResult regroup_shape(const Graph& g, Values operands, const Attrs& attrs, b
     }
     const size_t f = group.from.size(), t = group.to.size();
     if (rename ? f != 1 || t != 1 : f > 1 && t > 1) {
-      return failed(Code::kOther, 0, group.from, fmt::format("{} dims cannot become {} at once", f, t));
+      return failed(Code::kOther, 0, group.from,
+                    fmt::format("{} dims cannot become {} at once", f, t));
     }
     from.insert(from.end(), group.from.begin(), group.from.end());
   }
   if (auto wrong = missing(g, operands, 0, from)) return *wrong;
   if (auto twice = duplicate(from)) {
-    return failed(Code::kDuplicateDim, 0, {*twice}, fmt::format("`{}` is taken twice", g.dim(*twice).name));
+    return failed(Code::kDuplicateDim, 0, {*twice},
+                  fmt::format("`{}` is taken twice", g.dim(*twice).name));
   }
   const Type& x = g.type(operands[0]);
   ShapeResult result = typed(x.dtype, regrouped(x.dims, attrs.groups));
@@ -113,7 +116,8 @@ std::vector<ValueId> regroup_grad(Builder& b, NodeId node, Values grads) {
   return {b.ordered(b.make(n.op, {grads[0]}, attrs), x.dims)};
 }
 
-// --- slice, pad ---------------------------------------------------------------------------------------
+// --- slice, pad
+// ---------------------------------------------------------------------------------------
 
 std::optional<ShapeResult> wrong_exchange(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kAny})) return wrong;
@@ -126,7 +130,8 @@ ShapeResult slice_shape(const Graph& g, Values operands, const Attrs& attrs) {
   const Type& x = g.type(operands[0]);
   ShapeResult result = typed(x.dtype, replaced(x.dims, attrs.dim, {attrs.to}));
   if (auto wrong = repeated(g, result.types[0].dims)) return *wrong;
-  require_at_most(result, attrs.start + g.dim(attrs.to).size, g.dim(attrs.dim).size, {attrs.dim, attrs.to},
+  require_at_most(result, attrs.start + g.dim(attrs.to).size, g.dim(attrs.dim).size,
+                  {attrs.dim, attrs.to},
                   fmt::format("end of the slice of {}", names(g, {attrs.dim})));
   return result;
 }
@@ -136,15 +141,16 @@ ShapeResult pad_shape(const Graph& g, Values operands, const Attrs& attrs) {
   const Type& x = g.type(operands[0]);
   ShapeResult result = typed(x.dtype, replaced(x.dims, attrs.dim, {attrs.to}));
   if (auto wrong = repeated(g, result.types[0].dims)) return *wrong;
-  require_at_most(result, attrs.start + g.dim(attrs.dim).size, g.dim(attrs.to).size, {attrs.dim, attrs.to},
+  require_at_most(result, attrs.start + g.dim(attrs.dim).size, g.dim(attrs.to).size,
+                  {attrs.dim, attrs.to},
                   fmt::format("end of {} in {}", names(g, {attrs.dim}), names(g, {attrs.to})));
   return result;
 }
 
 // Copies the elements whose index along `dim` of x is that along `to` of the result plus `shift`,
 // where both exist.
-void copy_shifted(const Graph& g, const Type& from, const Tensor& x, const Type& to, Tensor& out, DimId dim,
-                  DimId result_dim, int64_t shift, const Bindings& bindings) {
+void copy_shifted(const Graph& g, const Type& from, const Tensor& x, const Type& to, Tensor& out,
+                  DimId dim, DimId result_dim, int64_t shift, const Bindings& bindings) {
   const Axes axes = axes_of(g, to.dims, bindings);
   const Named source(axes, from.dims, x, {dim});
   const Named target(axes, to.dims, out);
@@ -165,15 +171,17 @@ int64_t start_of(const Node& n, const Bindings& bindings) {
 std::vector<Tensor> slice_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
   Tensor out = filled(g, result_type(g, n), context.bindings, 0);
   const int64_t start = start_of(n, context.bindings);
-  CAD_CHECK(start + extent_of(g, n.attrs.to, context.bindings) <= extent_of(g, n.attrs.dim, context.bindings),
+  CAD_CHECK(start + extent_of(g, n.attrs.to, context.bindings) <=
+                extent_of(g, n.attrs.dim, context.bindings),
             "slice of `{}` leaves it", g.dim(n.attrs.dim).name);
-  copy_shifted(g, operand_type(g, n, 0), *in[0], result_type(g, n), out, n.attrs.dim, n.attrs.to, start,
-               context.bindings);
+  copy_shifted(g, operand_type(g, n, 0), *in[0], result_type(g, n), out, n.attrs.dim, n.attrs.to,
+               start, context.bindings);
   return {out};
 }
 
 std::vector<Tensor> pad_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
-  Tensor out = filled(g, result_type(g, n), context.bindings, evaluated(n.attrs.scalar, context.bindings));
+  Tensor out =
+      filled(g, result_type(g, n), context.bindings, evaluated(n.attrs.scalar, context.bindings));
   copy_shifted(g, operand_type(g, n, 0), *in[0], result_type(g, n), out, n.attrs.dim, n.attrs.to,
                -start_of(n, context.bindings), context.bindings);
   return {out};
@@ -190,7 +198,8 @@ std::vector<ValueId> exchange_grad(Builder& b, NodeId node, Values grads) {
   return {b.make(n.op == Op::kSlice ? Op::kPad : Op::kSlice, {grads[0]}, attrs)};
 }
 
-// --- concat, stack ------------------------------------------------------------------------------------
+// --- concat, stack
+// ------------------------------------------------------------------------------------
 
 // (C4), when operand i's own dim (concat's) is taken out.
 std::optional<ShapeResult> unlike(const Graph& g, Values operands, const Dims& own) {
@@ -200,7 +209,8 @@ std::optional<ShapeResult> unlike(const Graph& g, Values operands, const Dims& o
     const int operand = static_cast<int>(i);
     if (x.dtype != first.dtype) {
       return failed(Code::kDType, operand, {},
-                    fmt::format("the operands are `{}` and `{}`", dtype_name(first.dtype), dtype_name(x.dtype)));
+                    fmt::format("the operands are `{}` and `{}`", dtype_name(first.dtype),
+                                dtype_name(x.dtype)));
     }
     const Dims a = own.empty() ? first.dims : without(first.dims, {own[0]});
     const Dims b = own.empty() ? x.dims : without(x.dims, {own[i]});
@@ -239,8 +249,8 @@ std::vector<Tensor> concat_eval(const Graph& g, const Node& n, Operands in, Eval
   Tensor out = filled(g, result_type(g, n), context.bindings, 0);
   int64_t start = 0;
   for (size_t i = 0; i < in.size(); ++i) {
-    copy_shifted(g, operand_type(g, n, i), *in[i], result_type(g, n), out, n.attrs.dims[i], n.attrs.to, -start,
-                 context.bindings);
+    copy_shifted(g, operand_type(g, n, i), *in[i], result_type(g, n), out, n.attrs.dims[i],
+                 n.attrs.to, -start, context.bindings);
     start += extent_of(g, n.attrs.dims[i], context.bindings);
   }
   return {out};
@@ -255,7 +265,8 @@ std::vector<ValueId> concat_grad(Builder& b, NodeId node, Values grads) {
   attrs.dim = n.attrs.to;
   for (size_t i = 0; i < n.operands.size(); ++i) {
     attrs.to = n.attrs.dims[i];
-    result[i] = b.ordered(b.make(Op::kSlice, {grads[0]}, attrs), Dims(operand_type(b.graph(), n, i).dims));
+    result[i] =
+        b.ordered(b.make(Op::kSlice, {grads[0]}, attrs), Dims(operand_type(b.graph(), n, i).dims));
     attrs.start = attrs.start + b.graph().dim(attrs.to).size;
   }
   return result;
@@ -296,12 +307,14 @@ std::vector<ValueId> stack_grad(Builder& b, NodeId node, Values grads) {
   attrs.dim = n.attrs.to;
   for (size_t i = 0; i < n.operands.size(); ++i) {
     ValueId number = b.constant(static_cast<double>(i), DType::kI32);
-    result[i] = b.ordered(b.make(Op::kSelect, {grads[0], number}, attrs), Dims(operand_type(b.graph(), n, i).dims));
+    result[i] = b.ordered(b.make(Op::kSelect, {grads[0], number}, attrs),
+                          Dims(operand_type(b.graph(), n, i).dims));
   }
   return result;
 }
 
-// --- flip, transpose ----------------------------------------------------------------------------------
+// --- flip, transpose
+// ----------------------------------------------------------------------------------
 
 ShapeResult flip_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kAny})) return *wrong;
@@ -335,13 +348,15 @@ ShapeResult transpose_shape(const Graph& g, Values operands, const Attrs& attrs)
   if (auto wrong = unknown(g, attrs.dims)) return *wrong;
   const Type& x = g.type(operands[0]);
   if (!same_set(x.dims, attrs.dims)) {
-    return failed(Code::kMissingDim, 0, joined(without(x.dims, attrs.dims), without(attrs.dims, x.dims)),
+    return failed(Code::kMissingDim, 0,
+                  joined(without(x.dims, attrs.dims), without(attrs.dims, x.dims)),
                   fmt::format("{} are not the dims of {}", names(g, attrs.dims), g.str(x)));
   }
   return typed(x.dtype, attrs.dims);
 }
 
-std::vector<Tensor> transpose_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> transpose_eval(const Graph& g, const Node& n, Operands in,
+                                   EvalContext& context) {
   Tensor out = filled(g, result_type(g, n), context.bindings, 0);
   const Axes axes = axes_of(g, result_type(g, n).dims, context.bindings);
   const Named x(axes, operand_type(g, n, 0).dims, *in[0]);
@@ -359,13 +374,18 @@ std::vector<ValueId> transpose_grad(Builder& b, NodeId node, Values grads) {
 
 }  // namespace
 
-const OpInfo kRenameInfo{"dims under other names of equal size", rename_shape, regroup_grad, regroup_eval};
-const OpInfo kReshapeInfo{"split a dim, merge dims, add or drop a unit dim", reshape_shape, regroup_grad, regroup_eval};
+const OpInfo kRenameInfo{"dims under other names of equal size", rename_shape, regroup_grad,
+                         regroup_eval};
+const OpInfo kReshapeInfo{"split a dim, merge dims, add or drop a unit dim", reshape_shape,
+                          regroup_grad, regroup_eval};
 const OpInfo kSliceInfo{"a stretch of a dim as a new dim", slice_shape, exchange_grad, slice_eval};
-const OpInfo kPadInfo{"a dim inside a larger one, the rest a constant", pad_shape, exchange_grad, pad_eval};
-const OpInfo kConcatInfo{"operands one after the other along a dim", concat_shape, concat_grad, concat_eval};
+const OpInfo kPadInfo{"a dim inside a larger one, the rest a constant", pad_shape, exchange_grad,
+                      pad_eval};
+const OpInfo kConcatInfo{"operands one after the other along a dim", concat_shape, concat_grad,
+                         concat_eval};
 const OpInfo kStackInfo{"operands along a new first dim", stack_shape, stack_grad, stack_eval};
 const OpInfo kFlipInfo{"a dim backwards", flip_shape, flip_grad, flip_eval};
-const OpInfo kTransposeInfo{"another storage order", transpose_shape, transpose_grad, transpose_eval};
+const OpInfo kTransposeInfo{"another storage order", transpose_shape, transpose_grad,
+                            transpose_eval};
 
 }  // namespace cad::ir

@@ -1,5 +1,5 @@
-// ir/op_pointwise.cc -- elementwise ops: arithmetic, functions, comparisons, where, cast, broadcast.
-// Shape and reference rules here; the gradient rules are in op_pointwise_grad.cc.
+// ir/op_pointwise.cc -- elementwise ops: arithmetic, functions, comparisons, where, cast,
+// broadcast. Shape and reference rules here; the gradient rules are in op_pointwise_grad.cc.
 //
 // (C1) the operand count and dtypes are the op's; all value operands have one dtype.
 // (C2) without attrs.dims: one operand's dims contain all others', and are the result's.
@@ -46,8 +46,9 @@ ShapeResult aligned(const Graph& g, Values operands, const Attrs& attrs, DType r
   }
   return failed(Code::kNotSubset, -1, apart,
                 fmt::format("{}'s dims must contain the other{}; {} {} not on every side",
-                            operands.size() == 2 ? "one side" : "one operand", operands.size() == 2 ? "'s" : "s'",
-                            names(g, apart), apart.size() == 1 ? "is" : "are"));
+                            operands.size() == 2 ? "one side" : "one operand",
+                            operands.size() == 2 ? "'s" : "s'", names(g, apart),
+                            apart.size() == 1 ? "is" : "are"));
 }
 
 ShapeResult elementwise(const Graph& g, Values operands, const Attrs& attrs,
@@ -57,17 +58,26 @@ ShapeResult elementwise(const Graph& g, Values operands, const Attrs& attrs,
   for (size_t i = 1; i < operands.size(); ++i) {
     const DType other = g.type(operands[i]).dtype;
     if (other != first) {
-      return failed(Code::kDType, static_cast<int>(i), {},
-                    fmt::format("the operands are `{}` and `{}`", dtype_name(first), dtype_name(other)));
+      return failed(
+          Code::kDType, static_cast<int>(i), {},
+          fmt::format("the operands are `{}` and `{}`", dtype_name(first), dtype_name(other)));
     }
   }
   return aligned(g, operands, attrs, comparison ? DType::kBool : first);
 }
 
-ShapeResult numbers1(const Graph& g, Values v, const Attrs& a) { return elementwise(g, v, a, {Accepts::kNumber}); }
-ShapeResult floats1(const Graph& g, Values v, const Attrs& a) { return elementwise(g, v, a, {Accepts::kFloat}); }
-ShapeResult any1(const Graph& g, Values v, const Attrs& a) { return elementwise(g, v, a, {Accepts::kAny}); }
-ShapeResult bools1(const Graph& g, Values v, const Attrs& a) { return elementwise(g, v, a, {Accepts::kBool}); }
+ShapeResult numbers1(const Graph& g, Values v, const Attrs& a) {
+  return elementwise(g, v, a, {Accepts::kNumber});
+}
+ShapeResult floats1(const Graph& g, Values v, const Attrs& a) {
+  return elementwise(g, v, a, {Accepts::kFloat});
+}
+ShapeResult any1(const Graph& g, Values v, const Attrs& a) {
+  return elementwise(g, v, a, {Accepts::kAny});
+}
+ShapeResult bools1(const Graph& g, Values v, const Attrs& a) {
+  return elementwise(g, v, a, {Accepts::kBool});
+}
 ShapeResult numbers2(const Graph& g, Values v, const Attrs& a) {
   return elementwise(g, v, a, {Accepts::kNumber, Accepts::kNumber});
 }
@@ -85,10 +95,12 @@ ShapeResult order2(const Graph& g, Values v, const Attrs& a) {
 }
 
 ShapeResult where_shape(const Graph& g, Values operands, const Attrs& attrs) {
-  if (auto wrong = wrong_operands(g, operands, {Accepts::kBool, Accepts::kAny, Accepts::kAny})) return *wrong;
+  if (auto wrong = wrong_operands(g, operands, {Accepts::kBool, Accepts::kAny, Accepts::kAny}))
+    return *wrong;
   const DType a = g.type(operands[1]).dtype, b = g.type(operands[2]).dtype;
   if (a != b) {
-    return failed(Code::kDType, 2, {}, fmt::format("the branches are `{}` and `{}`", dtype_name(a), dtype_name(b)));
+    return failed(Code::kDType, 2, {},
+                  fmt::format("the branches are `{}` and `{}`", dtype_name(a), dtype_name(b)));
   }
   return aligned(g, operands, attrs, a);
 }
@@ -103,16 +115,23 @@ ShapeResult broadcast_shape(const Graph& g, Values operands, const Attrs& attrs)
   if (auto wrong = wrong_operands(g, operands, {Accepts::kAny})) return *wrong;
   const Type& x = g.type(operands[0]);
   if (attrs.dims.empty() && !x.dims.empty()) {
-    return failed(Code::kNotSubset, 0, x.dims, fmt::format("the result's dims lack {}", names(g, x.dims)));
+    return failed(Code::kNotSubset, 0, x.dims,
+                  fmt::format("the result's dims lack {}", names(g, x.dims)));
   }
   return aligned(g, operands, attrs, x.dtype);
 }
 
 // NaN on either side is kept; a tie is the first operand's.
-double maximum(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
-double minimum(double a, double b) { return a <= b || std::isnan(a) ? a : b; }
+double maximum(double a, double b) {
+  return a >= b || std::isnan(a) ? a : b;
+}
+double minimum(double a, double b) {
+  return a <= b || std::isnan(a) ? a : b;
+}
 
-double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+double softplus(double x) {
+  return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+}
 double sigmoid(double x) {
   const double e = std::exp(-std::abs(x));
   return x >= 0 ? 1 / (1 + e) : e / (1 + e);
@@ -135,50 +154,86 @@ double cast_to(double x, DType dtype) {
 double apply(Op op, const double* x, DType operand, DType result) {
   const double a = x[0], b = x[1];
   switch (op) {
-    case Op::kAdd: return a + b;
-    case Op::kSub: return a - b;
-    case Op::kMul: return a * b;
-    case Op::kDiv: return a / b;
-    case Op::kFloorDiv: return floor_divide(a, b, operand);
-    case Op::kMod: return a - floor_divide(a, b, operand) * b;
-    case Op::kPow: return result == DType::kI32 ? cast_to(std::pow(a, b), result) : std::pow(a, b);
-    case Op::kMin: return minimum(a, b);
-    case Op::kMax: return maximum(a, b);
-    case Op::kNeg: return -a;
-    case Op::kAbs: return std::abs(a);
-    case Op::kExp: return std::exp(a);
-    case Op::kLog: return std::log(a);
-    case Op::kSqrt: return std::sqrt(a);
-    case Op::kRsqrt: return 1 / std::sqrt(a);
-    case Op::kSin: return std::sin(a);
-    case Op::kCos: return std::cos(a);
-    case Op::kTanh: return std::tanh(a);
-    case Op::kErf: return std::erf(a);
-    case Op::kSigmoid: return sigmoid(a);
-    case Op::kSoftplus: return softplus(a);
-    case Op::kEq: return a == b;
-    case Op::kNe: return a != b;
-    case Op::kLt: return a < b;
-    case Op::kLe: return a <= b;
-    case Op::kGt: return a > b;
-    case Op::kGe: return a >= b;
-    case Op::kAnd: return a != 0 && b != 0;
-    case Op::kOr: return a != 0 || b != 0;
-    case Op::kNot: return a == 0;
-    case Op::kWhere: return a != 0 ? b : x[2];
-    case Op::kCast: return cast_to(a, result);
+    case Op::kAdd:
+      return a + b;
+    case Op::kSub:
+      return a - b;
+    case Op::kMul:
+      return a * b;
+    case Op::kDiv:
+      return a / b;
+    case Op::kFloorDiv:
+      return floor_divide(a, b, operand);
+    case Op::kMod:
+      return a - floor_divide(a, b, operand) * b;
+    case Op::kPow:
+      return result == DType::kI32 ? cast_to(std::pow(a, b), result) : std::pow(a, b);
+    case Op::kMin:
+      return minimum(a, b);
+    case Op::kMax:
+      return maximum(a, b);
+    case Op::kNeg:
+      return -a;
+    case Op::kAbs:
+      return std::abs(a);
+    case Op::kExp:
+      return std::exp(a);
+    case Op::kLog:
+      return std::log(a);
+    case Op::kSqrt:
+      return std::sqrt(a);
+    case Op::kRsqrt:
+      return 1 / std::sqrt(a);
+    case Op::kSin:
+      return std::sin(a);
+    case Op::kCos:
+      return std::cos(a);
+    case Op::kTanh:
+      return std::tanh(a);
+    case Op::kErf:
+      return std::erf(a);
+    case Op::kSigmoid:
+      return sigmoid(a);
+    case Op::kSoftplus:
+      return softplus(a);
+    case Op::kEq:
+      return a == b;
+    case Op::kNe:
+      return a != b;
+    case Op::kLt:
+      return a < b;
+    case Op::kLe:
+      return a <= b;
+    case Op::kGt:
+      return a > b;
+    case Op::kGe:
+      return a >= b;
+    case Op::kAnd:
+      return a != 0 && b != 0;
+    case Op::kOr:
+      return a != 0 || b != 0;
+    case Op::kNot:
+      return a == 0;
+    case Op::kWhere:
+      return a != 0 ? b : x[2];
+    case Op::kCast:
+      return cast_to(a, result);
     case Op::kStop:
-    case Op::kBroadcast: return a;
-    default: CAD_CHECK(false, "op `{}` is not pointwise", op_name(op));
+    case Op::kBroadcast:
+      return a;
+    default:
+      CAD_CHECK(false, "op `{}` is not pointwise", op_name(op));
   }
 }
 
-std::vector<Tensor> pointwise_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> pointwise_eval(const Graph& g, const Node& n, Operands in,
+                                   EvalContext& context) {
   const Type& type = result_type(g, n);
   Tensor out = filled(g, type, context.bindings, 0);
   const Axes axes = axes_of(g, type.dims, context.bindings);
   std::vector<Named<const Tensor>> operands;
-  for (size_t i = 0; i < in.size(); ++i) operands.emplace_back(axes, operand_type(g, n, i).dims, *in[i]);
+  for (size_t i = 0; i < in.size(); ++i)
+    operands.emplace_back(axes, operand_type(g, n, i).dims, *in[i]);
   const DType operand = operand_type(g, n, 0).dtype;
   size_t at = 0;
   walk(axes, [&](const Index& i) {
@@ -224,6 +279,7 @@ const OpInfo kNotInfo{"not a", bools1, nullptr, pointwise_eval};
 const OpInfo kWhereInfo{"a where c holds, else b", where_shape, where_grad, pointwise_eval};
 const OpInfo kCastInfo{"to another dtype", cast_shape, cast_grad, pointwise_eval};
 const OpInfo kStopInfo{"identity without gradient", any1, nullptr, pointwise_eval};
-const OpInfo kBroadcastInfo{"repeated along further dims", broadcast_shape, broadcast_grad, pointwise_eval};
+const OpInfo kBroadcastInfo{"repeated along further dims", broadcast_shape, broadcast_grad,
+                            pointwise_eval};
 
 }  // namespace cad::ir

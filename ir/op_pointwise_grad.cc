@@ -1,5 +1,5 @@
-// ir/op_pointwise_grad.cc -- gradient rules of the pointwise ops. `g` is the result's cotangent, `y`
-// the result. Where an operand was broadcast its cotangent is summed back to its dims (sum_to).
+// ir/op_pointwise_grad.cc -- gradient rules of the pointwise ops. `g` is the result's cotangent,
+// `y` the result. Where an operand was broadcast its cotangent is summed back to its dims (sum_to).
 // Integers get none.
 #include "ir/op_pointwise_grad.h"
 
@@ -16,9 +16,13 @@ struct Rule {
 
   [[nodiscard]] ValueId x(size_t i) const { return n.operands[i]; }
   [[nodiscard]] bool wanted(size_t i) const { return is_float(b.graph().type(x(i)).dtype); }
-  [[nodiscard]] ValueId number(double value) const { return b.constant(value, b.graph().type(y).dtype); }
+  [[nodiscard]] ValueId number(double value) const {
+    return b.constant(value, b.graph().type(y).dtype);
+  }
   // To operand i's dims; nothing for integers.
-  [[nodiscard]] ValueId to(size_t i, ValueId value) const { return b.sum_to(value, b.graph().type(x(i)).dims); }
+  [[nodiscard]] ValueId to(size_t i, ValueId value) const {
+    return b.sum_to(value, b.graph().type(x(i)).dims);
+  }
 
   // value where a `cmp` c, else 0, over the result's dims.
   [[nodiscard]] ValueId where(Op cmp, ValueId a, ValueId c, ValueId value) const {
@@ -58,13 +62,15 @@ bool is_constant(const Graph& g, ValueId value) {
 
 // y = a + b: da = g, db = g
 CAD_GRAD(add) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.g; }, [](const Rule& r) { return r.g; }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.g; }, [](const Rule& r) { return r.g; }});
 }
 
 // y = a - b: da = g, db = -g
 CAD_GRAD(sub) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.g; },
-                                             [](const Rule& r) { return r.b.unary(Op::kNeg, r.g); }});
+  return by_formula(
+      {builder, node, grads},
+      {[](const Rule& r) { return r.g; }, [](const Rule& r) { return r.b.unary(Op::kNeg, r.g); }});
 }
 
 // y = a * b: da = g * b, db = g * a
@@ -75,17 +81,20 @@ CAD_GRAD(mul) {
 
 // y = a / b: da = g / b, db = -g * y / b
 CAD_GRAD(div) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.b.div(r.g, r.x(1)); }, [](const Rule& r) {
-                      return r.b.unary(Op::kNeg, r.b.div(r.b.mul(r.g, r.y), r.x(1)));
-                    }});
+  return by_formula(
+      {builder, node, grads},
+      {[](const Rule& r) { return r.b.div(r.g, r.x(1)); },
+       [](const Rule& r) { return r.b.unary(Op::kNeg, r.b.div(r.b.mul(r.g, r.y), r.x(1))); }});
 }
 
 // y = a - floor(a / b) * b: da = g, db = -g * floor(a / b)
 CAD_GRAD(mod) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.g; }, [](const Rule& r) {
-                      ValueId floors = r.b.make(Op::kFloorDiv, {r.x(0), r.x(1)}, r.over());
-                      return r.b.unary(Op::kNeg, r.b.mul(r.g, floors));
-                    }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.g; },
+                     [](const Rule& r) {
+                       ValueId floors = r.b.make(Op::kFloorDiv, {r.x(0), r.x(1)}, r.over());
+                       return r.b.unary(Op::kNeg, r.b.mul(r.g, floors));
+                     }});
 }
 
 // y = a ^ b: da = g * b * a^(b - 1), 0 where b = 0; db = g * y * log(a), 0 where a <= 0.
@@ -100,34 +109,39 @@ CAD_GRAD(pow) {
     const DType dtype = r.b.graph().type(r.y).dtype;
     ValueId power = r.x(0);
     if (exponent.number() != 2.0) {
-      power = r.b.make(Op::kPow, {r.x(0), r.b.constant(Scalar::call("sub", {exponent, 1.0}), dtype)});
+      power =
+          r.b.make(Op::kPow, {r.x(0), r.b.constant(Scalar::call("sub", {exponent, 1.0}), dtype)});
     }
     return {r.to(0, r.b.mul(r.b.mul(r.g, power), r.b.constant(exponent, dtype))), {}};
   }
-  return by_formula(r, {[](const Rule& r) {
-                          ValueId less = r.b.sub(r.x(1), r.number(1));
-                          ValueId power = r.b.make(Op::kPow, {r.x(0), less}, r.over());
-                          return r.where(Op::kNe, r.x(1), r.number(0), r.b.mul(r.b.mul(r.g, r.x(1)), power));
-                        },
-                        [](const Rule& r) {
-                          ValueId log = r.b.unary(Op::kLog, r.x(0));
-                          return r.where(Op::kGt, r.x(0), r.number(0), r.b.mul(r.b.mul(r.g, r.y), log));
-                        }});
+  return by_formula(
+      r, {[](const Rule& r) {
+            ValueId less = r.b.sub(r.x(1), r.number(1));
+            ValueId power = r.b.make(Op::kPow, {r.x(0), less}, r.over());
+            return r.where(Op::kNe, r.x(1), r.number(0), r.b.mul(r.b.mul(r.g, r.x(1)), power));
+          },
+          [](const Rule& r) {
+            ValueId log = r.b.unary(Op::kLog, r.x(0));
+            return r.where(Op::kGt, r.x(0), r.number(0), r.b.mul(r.b.mul(r.g, r.y), log));
+          }});
 }
 
 // min, max: to the operand that was taken; a tie is the first's.
 CAD_GRAD(min) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.where(Op::kLe, r.x(0), r.x(1), r.g); },
-                                             [](const Rule& r) { return r.where(Op::kGt, r.x(0), r.x(1), r.g); }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.where(Op::kLe, r.x(0), r.x(1), r.g); },
+                     [](const Rule& r) { return r.where(Op::kGt, r.x(0), r.x(1), r.g); }});
 }
 CAD_GRAD(max) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.where(Op::kGe, r.x(0), r.x(1), r.g); },
-                                             [](const Rule& r) { return r.where(Op::kLt, r.x(0), r.x(1), r.g); }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.where(Op::kGe, r.x(0), r.x(1), r.g); },
+                     [](const Rule& r) { return r.where(Op::kLt, r.x(0), r.x(1), r.g); }});
 }
 
 // y = -x: -g
 CAD_GRAD(neg) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.b.unary(Op::kNeg, r.g); }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.b.unary(Op::kNeg, r.g); }});
 }
 
 // y = |x|: g, -g, or 0 at 0
@@ -151,9 +165,8 @@ CAD_GRAD(log) {
 
 // y = sqrt x: g / (2 y)
 CAD_GRAD(sqrt) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) {
-                      return r.b.div(r.b.mul(r.g, r.number(0.5)), r.y);
-                    }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.b.div(r.b.mul(r.g, r.number(0.5)), r.y); }});
 }
 
 // y = x^-1/2: -g y^3 / 2
@@ -166,7 +179,8 @@ CAD_GRAD(rsqrt) {
 
 // y = sin x: g cos x
 CAD_GRAD(sin) {
-  return by_formula({builder, node, grads}, {[](const Rule& r) { return r.b.mul(r.g, r.b.unary(Op::kCos, r.x(0))); }});
+  return by_formula({builder, node, grads},
+                    {[](const Rule& r) { return r.b.mul(r.g, r.b.unary(Op::kCos, r.x(0))); }});
 }
 
 // y = cos x: -g sin x
@@ -187,7 +201,8 @@ CAD_GRAD(tanh) {
 CAD_GRAD(erf) {
   return by_formula({builder, node, grads}, {[](const Rule& r) {
                       ValueId square = r.b.unary(Op::kNeg, r.b.mul(r.x(0), r.x(0)));
-                      ValueId slope = r.b.mul(r.b.unary(Op::kExp, square), r.number(1.1283791670955126));
+                      ValueId slope =
+                          r.b.mul(r.b.unary(Op::kExp, square), r.number(1.1283791670955126));
                       return r.b.mul(r.g, slope);
                     }});
 }

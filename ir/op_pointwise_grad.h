@@ -1,12 +1,13 @@
-// ir/op_pointwise_grad.h -- gradient rules of the pointwise ops, defined in op_pointwise_grad.cc and
-// put in the registry by op_pointwise.cc.
+// ir/op_pointwise_grad.h -- gradient rules of the pointwise ops, defined in op_pointwise_grad.cc
+// and put in the registry by op_pointwise.cc.
 #pragma once
 
 #include "ir/op.h"
 
 namespace cad::ir {
 
-#define CAD_GRAD(name) std::vector<ValueId> name##_grad(Builder& b, NodeId node, std::span<const ValueId> grads)
+#define CAD_GRAD(name) \
+  std::vector<ValueId> name##_grad(Builder& b, NodeId node, std::span<const ValueId> grads)
 CAD_GRAD(add);
 CAD_GRAD(sub);
 CAD_GRAD(mul);

@@ -1,8 +1,8 @@
-// ir/op_random.cc -- dropout and random tensors, with all their rules. What is drawn is a function of
-// (seed, site, loop numbers, step, element): see ir/random.h.
+// ir/op_random.cc -- dropout and random tensors, with all their rules. What is drawn is a function
+// of (seed, site, loop numbers, step, element): see ir/random.h.
 //
-// (C1) operands: the op's own, then loop numbers, each i32[]. (C2) attrs.dims are dims of the graph,
-// none twice. (C3) std, lo, hi and p are f32[]. (C4) dropout's p, where known, is in [0, 1].
+// (C1) operands: the op's own, then loop numbers, each i32[]. (C2) attrs.dims are dims of the
+// graph, none twice. (C3) std, lo, hi and p are f32[]. (C4) dropout's p, where known, is in [0, 1].
 #include "ir/op_random.h"
 
 #include "ir/random.h"  // defines: philox, site_hash, stream_key, uniform01, standard_normal
@@ -11,8 +11,8 @@ namespace cad::ir {
 
 using Code = ShapeError::Code;
 
-RandomStream::RandomStream(const Graph& g, const std::string& site, Operands numbers, const Dims& dims,
-                           const EvalContext& context)
+RandomStream::RandomStream(const Graph& g, const std::string& site, Operands numbers,
+                           const Dims& dims, const EvalContext& context)
     : step_(static_cast<uint64_t>(context.step)) {
   std::vector<int64_t> loops;
   for (const Tensor* number : numbers) loops.push_back(static_cast<int64_t>(number->data[0]));
@@ -27,7 +27,8 @@ RandomStream::RandomStream(const Graph& g, const std::string& site, Operands num
 std::array<uint32_t, 4> RandomStream::words(const Index& index) const {
   uint64_t element = 0;
   for (size_t i = 0; i < extents_.size(); ++i) {
-    element = element * static_cast<uint64_t>(extents_[i]) + static_cast<uint64_t>(index[i] + shifts_[i]);
+    element =
+        element * static_cast<uint64_t>(extents_[i]) + static_cast<uint64_t>(index[i] + shifts_[i]);
   }
   return philox(key_, element, step_);
 }
@@ -41,7 +42,8 @@ namespace {
 // (C1) from operand `first` on.
 std::optional<ShapeResult> wrong_numbers(const Graph& g, Values operands, size_t first) {
   if (operands.size() < first) {
-    return failed(Code::kOther, -1, {}, fmt::format("{} operands are wanted, there are {}", first, operands.size()));
+    return failed(Code::kOther, -1, {},
+                  fmt::format("{} operands are wanted, there are {}", first, operands.size()));
   }
   for (size_t i = 0; i < operands.size(); ++i) {
     const Type& x = g.type(operands[i]);
@@ -61,13 +63,20 @@ ShapeResult drawn(const Graph& g, Values operands, const Attrs& attrs, size_t ow
   return typed(dtype, attrs.dims);
 }
 
-ShapeResult normal_shape(const Graph& g, Values v, const Attrs& a) { return drawn(g, v, a, 1, DType::kF32); }
-ShapeResult uniform_shape(const Graph& g, Values v, const Attrs& a) { return drawn(g, v, a, 2, DType::kF32); }
-ShapeResult bernoulli_shape(const Graph& g, Values v, const Attrs& a) { return drawn(g, v, a, 1, DType::kBool); }
+ShapeResult normal_shape(const Graph& g, Values v, const Attrs& a) {
+  return drawn(g, v, a, 1, DType::kF32);
+}
+ShapeResult uniform_shape(const Graph& g, Values v, const Attrs& a) {
+  return drawn(g, v, a, 2, DType::kF32);
+}
+ShapeResult bernoulli_shape(const Graph& g, Values v, const Attrs& a) {
+  return drawn(g, v, a, 1, DType::kBool);
+}
 
 // value(words) for every element.
 template <class F>
-std::vector<Tensor> draw(const Graph& g, const Node& n, Operands in, size_t own, EvalContext& context, F&& value) {
+std::vector<Tensor> draw(const Graph& g, const Node& n, Operands in, size_t own,
+                         EvalContext& context, F&& value) {
   const Type& type = result_type(g, n);
   Tensor out = filled(g, type, context.bindings, 0);
   const RandomStream stream(g, n.attrs.site, in.subspan(own), type.dims, context);
@@ -83,17 +92,21 @@ using Words = std::array<uint32_t, 4>;
 
 std::vector<Tensor> normal_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
   const double std = in[0]->data[0];
-  return draw(g, n, in, 1, context, [&](const Words& w, size_t) { return std * standard_normal(w[0], w[1]); });
+  return draw(g, n, in, 1, context,
+              [&](const Words& w, size_t) { return std * standard_normal(w[0], w[1]); });
 }
 
 std::vector<Tensor> uniform_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
   const double lo = in[0]->data[0], hi = in[1]->data[0];
-  return draw(g, n, in, 2, context, [&](const Words& w, size_t) { return lo + (hi - lo) * uniform01(w[0]); });
+  return draw(g, n, in, 2, context,
+              [&](const Words& w, size_t) { return lo + (hi - lo) * uniform01(w[0]); });
 }
 
-std::vector<Tensor> bernoulli_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> bernoulli_eval(const Graph& g, const Node& n, Operands in,
+                                   EvalContext& context) {
   const auto p = static_cast<float>(in[0]->data[0]);
-  return draw(g, n, in, 1, context, [&](const Words& w, size_t) { return uniform01(w[0]) < p ? 1.0 : 0.0; });
+  return draw(g, n, in, 1, context,
+              [&](const Words& w, size_t) { return uniform01(w[0]) < p ? 1.0 : 0.0; });
 }
 
 ShapeResult dropout_shape(const Graph& g, Values operands, const Attrs& attrs) {
@@ -130,7 +143,8 @@ std::vector<ValueId> dropout_grad(Builder& b, NodeId node, Values grads) {
 
 }  // namespace
 
-const OpInfo kDropoutInfo{"zeros at random, the rest scaled up", dropout_shape, dropout_grad, dropout_eval};
+const OpInfo kDropoutInfo{"zeros at random, the rest scaled up", dropout_shape, dropout_grad,
+                          dropout_eval};
 const OpInfo kNormalInfo{"normal random values", normal_shape, nullptr, normal_eval};
 const OpInfo kUniformInfo{"uniform random values", uniform_shape, nullptr, uniform_eval};
 const OpInfo kBernoulliInfo{"random bools", bernoulli_shape, nullptr, bernoulli_eval};

@@ -22,13 +22,15 @@ std::optional<ShapeResult> wrong_dims(const Graph& g, Values operands, const Dim
   if (auto wrong = unknown(g, dims)) return wrong;
   if (auto wrong = missing(g, operands, 0, dims)) return wrong;
   if (auto twice = duplicate(dims)) {
-    return failed(Code::kDuplicateDim, -1, {*twice}, fmt::format("`{}` is listed twice", g.dim(*twice).name));
+    return failed(Code::kDuplicateDim, -1, {*twice},
+                  fmt::format("`{}` is listed twice", g.dim(*twice).name));
   }
   return std::nullopt;
 }
 
 // A result without attrs.dims (or with them, for softmax).
-ShapeResult reduced(const Graph& g, Values operands, const Attrs& attrs, Accepts accepts, bool keep = false) {
+ShapeResult reduced(const Graph& g, Values operands, const Attrs& attrs, Accepts accepts,
+                    bool keep = false) {
   if (auto wrong = wrong_operands(g, operands, {accepts})) return *wrong;
   if (auto wrong = wrong_dims(g, operands, attrs.dims)) return *wrong;
   const Type& x = g.type(operands[0]);
@@ -56,11 +58,13 @@ struct Reduction {
   Axes kept, inner, all;
 };
 
-// --- sum ------------------------------------------------------------------------------------------
+// --- sum
+// ------------------------------------------------------------------------------------------
 
 ShapeResult sum_shape(const Graph& g, Values operands, const Attrs& attrs) {
   ShapeResult result = reduced(g, operands, attrs, Accepts::kAny);
-  if (result.errors.empty() && result.types[0].dtype == DType::kBool) result.types[0].dtype = DType::kI32;
+  if (result.errors.empty() && result.types[0].dtype == DType::kBool)
+    result.types[0].dtype = DType::kI32;
   return result;
 }
 
@@ -80,7 +84,8 @@ std::vector<ValueId> sum_grad(Builder& b, NodeId node, Values grads) {
   return {b.broadcast(grads[0], x.dims)};
 }
 
-// --- mean -----------------------------------------------------------------------------------------
+// --- mean
+// -----------------------------------------------------------------------------------------
 
 ShapeResult mean_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (operands.empty() || operands.size() > 2) {
@@ -96,13 +101,15 @@ ShapeResult mean_shape(const Graph& g, Values operands, const Attrs& attrs) {
   const Type& w = g.type(operands[1]);
   if (is_float(w.dtype) && w.dtype != dtype) {
     return failed(Code::kDType, 1, {},
-                  fmt::format("the values are `{}`, the weight `{}`", dtype_name(dtype), dtype_name(w.dtype)));
+                  fmt::format("the values are `{}`, the weight `{}`", dtype_name(dtype),
+                              dtype_name(w.dtype)));
   }
   const bool first = contains_all(x.dims, w.dims);
   if (!first && !contains_all(w.dims, x.dims)) {
     const Dims apart = joined(without(x.dims, w.dims), without(w.dims, x.dims));
     return failed(Code::kNotSubset, 1, apart,
-                  fmt::format("one side's dims must contain the other's; {} are not on both", names(g, apart)));
+                  fmt::format("one side's dims must contain the other's; {} are not on both",
+                              names(g, apart)));
   }
   if (auto wrong = wrong_dims(g, operands.subspan(first ? 0 : 1, 1), attrs.dims)) return *wrong;
   return typed(dtype, without(joined(x.dims, w.dims), attrs.dims));
@@ -115,7 +122,8 @@ std::vector<Tensor> mean_eval(const Graph& g, const Node& n, Operands in, EvalCo
   const Axes axes = axes_of(g, dims, context.bindings);
   const Named x(axes, operand_type(g, n, 0).dims, *in[0]);
   const Tensor ones = filled(g, Type{}, context.bindings, 1);
-  const Named w(axes, in.size() > 1 ? operand_type(g, n, 1).dims : Dims{}, in.size() > 1 ? *in[1] : ones);
+  const Named w(axes, in.size() > 1 ? operand_type(g, n, 1).dims : Dims{},
+                in.size() > 1 ? *in[1] : ones);
   const Named sum(axes, result_type(g, n).dims, out), count(axes, result_type(g, n).dims, weights);
   walk(axes, [&](const Index& i) {
     sum(i) += w(i) == 0 ? 0 : x(i) * w(i);
@@ -127,7 +135,8 @@ std::vector<Tensor> mean_eval(const Graph& g, const Node& n, Operands in, EvalCo
   return {out};
 }
 
-// One operand: dx = g / n. With a weight, s = sum(w): dx = g w / s, dw = g (x - y) / s; 0 where s = 0.
+// One operand: dx = g / n. With a weight, s = sum(w): dx = g w / s, dw = g (x - y) / s; 0 where s =
+// 0.
 std::vector<ValueId> mean_grad(Builder& b, NodeId node, Values grads) {
   const Node n = b.graph().node(node);
   const Type x = operand_type(b.graph(), n, 0);
@@ -156,17 +165,20 @@ std::vector<ValueId> mean_grad(Builder& b, NodeId node, Values grads) {
   return result;
 }
 
-// --- max, min, argmax -------------------------------------------------------------------------------
+// --- max, min, argmax
+// -------------------------------------------------------------------------------
 
 ShapeResult extremum_shape(const Graph& g, Values operands, const Attrs& attrs) {
   return reduced(g, operands, attrs, Accepts::kNumber);
 }
 
 // NaN in a row is kept, as in the elementwise max.
-std::vector<Tensor> extremum_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> extremum_eval(const Graph& g, const Node& n, Operands in,
+                                  EvalContext& context) {
   const double sign = n.op == Op::kReduceMax ? 1 : -1;
-  const double least = result_type(g, n).dtype == DType::kI32 ? (sign > 0 ? -2147483648.0 : 2147483647.0)
-                                                              : -sign * kInf;
+  const double least = result_type(g, n).dtype == DType::kI32
+                           ? (sign > 0 ? -2147483648.0 : 2147483647.0)
+                           : -sign * kInf;
   Tensor out = filled(g, result_type(g, n), context.bindings, least);
   const Reduction r(g, n, n.attrs.dims, context.bindings);
   const Named x(r.all, operand_type(g, n, 0).dims, *in[0]);
@@ -177,7 +189,8 @@ std::vector<Tensor> extremum_eval(const Graph& g, const Node& n, Operands in, Ev
   return {out};
 }
 
-// To the first extremum in storage order: dim by dim from the innermost, g goes where iota = argmax.
+// To the first extremum in storage order: dim by dim from the innermost, g goes where iota =
+// argmax.
 std::vector<ValueId> extremum_grad(Builder& b, NodeId node, Values grads) {
   const Node n = b.graph().node(node);
   const Type x = operand_type(b.graph(), n, 0);
@@ -199,7 +212,8 @@ std::vector<ValueId> extremum_grad(Builder& b, NodeId node, Values grads) {
     attrs.dims = {inner[i]};
     ValueId stage = stages[i];
     over.dims = b.graph().type(stage).dims;
-    ValueId best = b.make(Op::kArgmax, {n.op == Op::kReduceMax ? stage : b.unary(Op::kNeg, stage)}, attrs);
+    ValueId best =
+        b.make(Op::kArgmax, {n.op == Op::kReduceMax ? stage : b.unary(Op::kNeg, stage)}, attrs);
     attrs.dim = inner[i];
     ValueId here = b.make(Op::kEq, {b.make(Op::kIota, {}, attrs), best}, over);
     grad = b.where(here, grad, zero);
@@ -211,7 +225,8 @@ ShapeResult argmax_shape(const Graph& g, Values operands, const Attrs& attrs) {
   ShapeResult result = reduced(g, operands, attrs, Accepts::kNumber);
   if (!result.errors.empty()) return result;
   if (attrs.dims.size() != 1) {
-    return failed(Code::kOther, -1, attrs.dims, fmt::format("`argmax` is over one dim, not {}", attrs.dims.size()));
+    return failed(Code::kOther, -1, attrs.dims,
+                  fmt::format("`argmax` is over one dim, not {}", attrs.dims.size()));
   }
   result.types[0].dtype = DType::kI32;
   return result;
@@ -235,7 +250,8 @@ std::vector<Tensor> argmax_eval(const Graph& g, const Node& n, Operands in, Eval
   return {out};
 }
 
-// --- logsumexp, softmax -----------------------------------------------------------------------------
+// --- logsumexp, softmax
+// -----------------------------------------------------------------------------
 
 ShapeResult logsumexp_shape(const Graph& g, Values operands, const Attrs& attrs) {
   return reduced(g, operands, attrs, Accepts::kFloat);
@@ -255,7 +271,8 @@ std::pair<double, double> stable_sum(const Reduction& r, const Index& row, const
   return {most, sum};
 }
 
-std::vector<Tensor> logsumexp_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> logsumexp_eval(const Graph& g, const Node& n, Operands in,
+                                   EvalContext& context) {
   Tensor out = filled(g, result_type(g, n), context.bindings, 0);
   const Reduction r(g, n, n.attrs.dims, context.bindings);
   const Named x(r.all, operand_type(g, n, 0).dims, *in[0]);
@@ -301,7 +318,8 @@ std::vector<ValueId> softmax_grad(Builder& b, NodeId node, Values grads) {
   return {b.mul(y, b.sub(grads[0], dot))};
 }
 
-// --- cumsum -----------------------------------------------------------------------------------------
+// --- cumsum
+// -----------------------------------------------------------------------------------------
 
 ShapeResult cumsum_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kNumber})) return *wrong;
@@ -334,16 +352,19 @@ std::vector<ValueId> cumsum_grad(Builder& b, NodeId node, Values grads) {
   return {b.make(Op::kCumSum, {grads[0]}, attrs)};
 }
 
-// --- step_total -------------------------------------------------------------------------------------
+// --- step_total
+// -------------------------------------------------------------------------------------
 
 ShapeResult step_total_shape(const Graph& g, Values operands, const Attrs&) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kNumber})) return *wrong;
   const Type& x = g.type(operands[0]);
-  if (x.rank() != 0) return failed(Code::kRank, 0, x.dims, fmt::format("rank 0 is wanted, this is {}", g.str(x)));
+  if (x.rank() != 0)
+    return failed(Code::kRank, 0, x.dims, fmt::format("rank 0 is wanted, this is {}", g.str(x)));
   return typed(x);
 }
 
-std::vector<Tensor> step_total_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
+std::vector<Tensor> step_total_eval(const Graph& g, const Node& n, Operands in,
+                                    EvalContext& context) {
   auto total = context.totals.find(g.value(n.results[0]).def.index);
   Tensor out = *in[0];
   if (total != context.totals.end()) out.data[0] = total->second;
@@ -357,9 +378,12 @@ const OpInfo kMeanInfo{"mean over dims, weighted or not", mean_shape, mean_grad,
 const OpInfo kReduceMaxInfo{"largest over dims", extremum_shape, extremum_grad, extremum_eval};
 const OpInfo kReduceMinInfo{"smallest over dims", extremum_shape, extremum_grad, extremum_eval};
 const OpInfo kArgmaxInfo{"index of the largest along a dim", argmax_shape, nullptr, argmax_eval};
-const OpInfo kLogSumExpInfo{"log of the sum of e^x over dims", logsumexp_shape, logsumexp_grad, logsumexp_eval};
+const OpInfo kLogSumExpInfo{"log of the sum of e^x over dims", logsumexp_shape, logsumexp_grad,
+                            logsumexp_eval};
 const OpInfo kSoftmaxInfo{"e^x over its sum along dims", softmax_shape, softmax_grad, softmax_eval};
-const OpInfo kCumSumInfo{"running sum along a dim, inclusive", cumsum_shape, cumsum_grad, cumsum_eval};
-const OpInfo kStepTotalInfo{"sum over the micro-batches of a step", step_total_shape, nullptr, step_total_eval};
+const OpInfo kCumSumInfo{"running sum along a dim, inclusive", cumsum_shape, cumsum_grad,
+                         cumsum_eval};
+const OpInfo kStepTotalInfo{"sum over the micro-batches of a step", step_total_shape, nullptr,
+                            step_total_eval};
 
 }  // namespace cad::ir

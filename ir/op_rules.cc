@@ -83,25 +83,37 @@ ShapeResult typed(DType dtype, Dims dims) {
   return result;
 }
 
-std::optional<ShapeResult> wrong_dtype(const Graph& g, Values operands, int operand, Accepts accepts) {
+std::optional<ShapeResult> wrong_dtype(const Graph& g, Values operands, int operand,
+                                       Accepts accepts) {
   const DType dtype = g.type(operands[static_cast<size_t>(operand)]).dtype;
   const char* wanted = nullptr;
   switch (accepts) {
-    case Accepts::kFloat: wanted = is_float(dtype) ? nullptr : "a float type"; break;
-    case Accepts::kNumber: wanted = dtype == DType::kBool ? "a number type" : nullptr; break;
-    case Accepts::kI32: wanted = dtype == DType::kI32 ? nullptr : "`i32`"; break;
-    case Accepts::kBool: wanted = dtype == DType::kBool ? nullptr : "`bool`"; break;
-    case Accepts::kAny: break;
+    case Accepts::kFloat:
+      wanted = is_float(dtype) ? nullptr : "a float type";
+      break;
+    case Accepts::kNumber:
+      wanted = dtype == DType::kBool ? "a number type" : nullptr;
+      break;
+    case Accepts::kI32:
+      wanted = dtype == DType::kI32 ? nullptr : "`i32`";
+      break;
+    case Accepts::kBool:
+      wanted = dtype == DType::kBool ? nullptr : "`bool`";
+      break;
+    case Accepts::kAny:
+      break;
   }
   if (wanted == nullptr) return std::nullopt;
-  return failed(Code::kDType, operand, {}, fmt::format("{} is wanted, this is `{}`", wanted, dtype_name(dtype)));
+  return failed(Code::kDType, operand, {},
+                fmt::format("{} is wanted, this is `{}`", wanted, dtype_name(dtype)));
 }
 
 std::optional<ShapeResult> wrong_operands(const Graph& g, Values operands,
                                           std::initializer_list<Accepts> accepts) {
   if (operands.size() != accepts.size()) {
-    return failed(Code::kOther, -1, {},
-                  fmt::format("{} operands are wanted, there are {}", accepts.size(), operands.size()));
+    return failed(
+        Code::kOther, -1, {},
+        fmt::format("{} operands are wanted, there are {}", accepts.size(), operands.size()));
   }
   int at = 0;
   for (Accepts a : accepts) {
@@ -110,7 +122,8 @@ std::optional<ShapeResult> wrong_operands(const Graph& g, Values operands,
   return std::nullopt;
 }
 
-std::optional<ShapeResult> missing(const Graph& g, Values operands, int operand, const Dims& wanted) {
+std::optional<ShapeResult> missing(const Graph& g, Values operands, int operand,
+                                   const Dims& wanted) {
   const Type& type = g.type(operands[static_cast<size_t>(operand)]);
   Dims absent = without(wanted, type.dims);
   if (absent.empty()) return std::nullopt;
@@ -137,8 +150,8 @@ std::optional<ShapeResult> unknown(const Graph& g, const Dims& dims) {
 
 namespace {
 
-void require(ShapeResult& result, const Size& left, const Size& right, Dims dims, const std::string& what,
-             bool at_most) {
+void require(ShapeResult& result, const Size& left, const Size& right, Dims dims,
+             const std::string& what, bool at_most) {
   // The difference decides: 0 is equal, another constant is never equal, else it depends.
   if (left == right) return;
   const auto difference = (left - right).constant();
@@ -155,7 +168,8 @@ void require(ShapeResult& result, const Size& left, const Size& right, Dims dims
   ShapeError error;
   error.code = Code::kSizeMismatch;
   error.dims = std::move(dims);
-  error.detail = fmt::format("{}: {} is {} {}", what, left.str(), at_most ? "more than" : "not", right.str());
+  error.detail =
+      fmt::format("{}: {} is {} {}", what, left.str(), at_most ? "more than" : "not", right.str());
   result.errors.push_back(std::move(error));
 }
 
@@ -178,7 +192,8 @@ int Axes::position(DimId dim) const {
 
 int64_t extent_of(const Graph& g, DimId dim, const Bindings& bindings) {
   const Size::Evaluated size = g.dim(dim).size.evaluate(bindings);
-  CAD_CHECK(size.ok(), "dim `{}` = {} has no size: {}", g.dim(dim).name, g.dim(dim).size.str(), size.detail);
+  CAD_CHECK(size.ok(), "dim `{}` = {} has no size: {}", g.dim(dim).name, g.dim(dim).size.str(),
+            size.detail);
   return size.value;
 }
 

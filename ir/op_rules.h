@@ -28,24 +28,28 @@ using Dims = std::vector<DimId>;
 bool contains(const Dims& dims, DimId dim);
 bool contains_all(const Dims& dims, const Dims& others);
 Dims without(const Dims& dims, const Dims& gone);
-Dims joined(const Dims& first, const Dims& then);         // `then`'s new ones appended
+Dims joined(const Dims& first, const Dims& then);  // `then`'s new ones appended
 Dims replaced(const Dims& dims, DimId from, const Dims& to);
 std::optional<DimId> duplicate(const Dims& dims);
 bool same_set(const Dims& a, const Dims& b);
-std::string names(const Graph& g, const Dims& dims);       // "`B`, `T`"
+std::string names(const Graph& g, const Dims& dims);  // "`B`, `T`"
 
 // --- shape rules ---------------------------------------------------------------------------------
 ShapeResult failed(ShapeError::Code code, int operand, Dims dims, std::string detail);
-ShapeResult typed(DType dtype, Dims dims);                 // one result, fine
-inline ShapeResult typed(Type type) { return typed(type.dtype, std::move(type.dims)); }
+ShapeResult typed(DType dtype, Dims dims);  // one result, fine
+inline ShapeResult typed(Type type) {
+  return typed(type.dtype, std::move(type.dims));
+}
 
 enum class Accepts { kFloat, kNumber, kI32, kBool, kAny };
 // The operand count, each operand's dtype (parallel to `accepts`), and that ids are in range.
 std::optional<ShapeResult> wrong_operands(const Graph& g, Values operands,
                                           std::initializer_list<Accepts> accepts);
-std::optional<ShapeResult> wrong_dtype(const Graph& g, Values operands, int operand, Accepts accepts);
+std::optional<ShapeResult> wrong_dtype(const Graph& g, Values operands, int operand,
+                                       Accepts accepts);
 // The dims, if any, that operand `operand` lacks; that a list has twice.
-std::optional<ShapeResult> missing(const Graph& g, Values operands, int operand, const Dims& wanted);
+std::optional<ShapeResult> missing(const Graph& g, Values operands, int operand,
+                                   const Dims& wanted);
 std::optional<ShapeResult> repeated(const Graph& g, const Dims& dims);
 // Whether the dims that attributes name exist in the graph at all (parsed text may name any).
 std::optional<ShapeResult> unknown(const Graph& g, const Dims& dims);
@@ -89,7 +93,10 @@ template <class T>
 class Named {
  public:
   Named(const Axes& axes, const Dims& dims, T& tensor, const Dims& free = {})
-      : dims_(dims), data_(tensor.data.data()), strides_(dims.size()), by_axis_(axes.dims.size(), 0) {
+      : dims_(dims),
+        data_(tensor.data.data()),
+        strides_(dims.size()),
+        by_axis_(axes.dims.size(), 0) {
     int64_t stride = 1;
     for (size_t i = dims.size(); i-- > 0;) {
       strides_[i] = stride;
@@ -98,7 +105,9 @@ class Named {
       if (axis >= 0 && !contains(free, dims[i])) by_axis_[static_cast<size_t>(axis)] = strides_[i];
     }
   }
-  auto& operator()(const Index& index, int64_t further = 0) const { return data_[offset(index) + further]; }
+  auto& operator()(const Index& index, int64_t further = 0) const {
+    return data_[offset(index) + further];
+  }
   [[nodiscard]] int64_t offset(const Index& index) const {
     int64_t sum = 0;
     for (size_t i = 0; i < index.size(); ++i) sum += index[i] * by_axis_[i];
@@ -118,8 +127,12 @@ class Named {
 };
 
 Tensor filled(const Graph& g, const Type& type, const Bindings& bindings, double value);
-inline const Type& operand_type(const Graph& g, const Node& n, size_t i) { return g.type(n.operands[i]); }
-inline const Type& result_type(const Graph& g, const Node& n, size_t i = 0) { return g.type(n.results[i]); }
+inline const Type& operand_type(const Graph& g, const Node& n, size_t i) {
+  return g.type(n.operands[i]);
+}
+inline const Type& result_type(const Graph& g, const Node& n, size_t i = 0) {
+  return g.type(n.results[i]);
+}
 double evaluated(const Scalar& scalar, const Bindings& bindings);
 
 }  // namespace cad::ir

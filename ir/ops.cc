@@ -27,8 +27,14 @@ const Row& row(Op op) {
 
 }  // namespace
 
-const char* op_name(Op op) { return row(op).name; }
-const char* op_family(Op op) { return row(op).family; }
-const OpInfo& op_info(Op op) { return *row(op).info; }
+const char* op_name(Op op) {
+  return row(op).name;
+}
+const char* op_family(Op op) {
+  return row(op).family;
+}
+const OpInfo& op_info(Op op) {
+  return *row(op).info;
+}
 
 }  // namespace cad::ir

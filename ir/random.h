@@ -18,7 +18,9 @@ std::array<uint32_t, 4> philox(uint64_t key, uint64_t element, uint64_t step);
 uint64_t site_hash(std::string_view site);
 uint64_t stream_key(uint64_t seed, uint64_t site_hash, std::span<const int64_t> loop_numbers);
 
-inline float uniform01(uint32_t word) { return static_cast<float>(word >> 8) * 0x1.0p-24F; }  // [0, 1)
+inline float uniform01(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1.0p-24F;
+}  // [0, 1)
 float standard_normal(uint32_t word0, uint32_t word1);
 // dropout keeps an element when uniform01(word 0) >= p.
 

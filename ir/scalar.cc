@@ -25,7 +25,9 @@ namespace {
 
 constexpr double kWholeLimit = 9007199254740992.0;  // 2^53: whole numbers up to it are exact
 
-bool whole(double x) { return std::abs(x) <= kWholeLimit && x == std::floor(x); }
+bool whole(double x) {
+  return std::abs(x) <= kWholeLimit && x == std::floor(x);
+}
 
 struct Function {
   const char* name;
@@ -71,7 +73,8 @@ Scalar::Scalar(double number) {
 }
 
 Scalar Scalar::size(Size size) {
-  if (auto c = size.constant(); c && whole(static_cast<double>(*c))) return {static_cast<double>(*c)};
+  if (auto c = size.constant(); c && whole(static_cast<double>(*c)))
+    return {static_cast<double>(*c)};
   Node node;
   node.kind = Kind::kSize;
   node.size = std::move(size);
@@ -82,8 +85,8 @@ Scalar Scalar::size(Size size) {
 
 Scalar Scalar::call(std::string fn, std::vector<Scalar> args) {
   const Function* function = find_function(fn);
-  CAD_CHECK(function != nullptr && function->arity == args.size(), "scalar function `{}` of {} arguments",
-            fn, args.size());
+  CAD_CHECK(function != nullptr && function->arity == args.size(),
+            "scalar function `{}` of {} arguments", fn, args.size());
   const bool numbers = std::all_of(args.begin(), args.end(),
                                    [](const Scalar& a) { return a.kind() == Kind::kNumber; });
   if (numbers) {
@@ -116,7 +119,9 @@ Scalar Scalar::call(std::string fn, std::vector<Scalar> args) {
   return scalar;
 }
 
-Scalar::Kind Scalar::kind() const { return node_->kind; }
+Scalar::Kind Scalar::kind() const {
+  return node_->kind;
+}
 
 std::optional<double> Scalar::number() const {
   if (node_->kind == Kind::kNumber) return node_->number;
@@ -163,8 +168,10 @@ bool Scalar::is_whole() const {
   static const char* const kPreserving[] = {"add", "sub", "mul", "neg", "abs", "min", "max", "mod"};
   const std::string& fn = node_->fn;
   if (fn == "floor" || fn == "floordiv") return true;
-  return std::any_of(std::begin(kPreserving), std::end(kPreserving), [&](const char* f) { return fn == f; }) &&
-         std::all_of(node_->args.begin(), node_->args.end(), [](const Scalar& a) { return a.is_whole(); });
+  return std::any_of(std::begin(kPreserving), std::end(kPreserving),
+                     [&](const char* f) { return fn == f; }) &&
+         std::all_of(node_->args.begin(), node_->args.end(),
+                     [](const Scalar& a) { return a.is_whole(); });
 }
 
 Scalar Scalar::substitute(const std::map<std::string, Size>& by) const {
@@ -200,8 +207,9 @@ struct Operator {
   const char* text;
   int level;
 };
-const Operator kOperators[] = {{"add", " + ", 1},       {"sub", " - ", 1}, {"mul", " * ", 2}, {"div", " / ", 2},
-                               {"floordiv", " // ", 2}, {"mod", " % ", 2}, {"pow", " ^ ", 4}};
+const Operator kOperators[] = {{"add", " + ", 1}, {"sub", " - ", 1},       {"mul", " * ", 2},
+                               {"div", " / ", 2}, {"floordiv", " // ", 2}, {"mod", " % ", 2},
+                               {"pow", " ^ ", 4}};
 const Operator* find_operator(const std::string& fn) {
   for (const Operator& op : kOperators) {
     if (fn == op.fn) return &op;
@@ -276,7 +284,8 @@ struct ScalarReader {
       do {
         args.push_back(expression(1));
       } while (!failed && take(","));
-      if (failed || function == nullptr || function->arity != args.size() || !take(")")) return fail();
+      if (failed || function == nullptr || function->arity != args.size() || !take(")"))
+        return fail();
       return Scalar::call(name, std::move(args));
     }
     if (name == "inf") return {INFINITY};
@@ -285,7 +294,8 @@ struct ScalarReader {
   }
   const Operator* next_operator(int least) {
     blanks();
-    for (const char* fn : {"floordiv", "add", "sub", "mul", "div", "mod", "pow"}) {  // "//" before "/"
+    for (const char* fn :
+         {"floordiv", "add", "sub", "mul", "div", "mod", "pow"}) {  // "//" before "/"
       const Operator* op = find_operator(fn);
       std::string token(op->text);
       token = token.substr(1, token.size() - 2);
@@ -329,7 +339,8 @@ std::string Scalar::str() const {
     int level = 5;
     if (arg.kind() == Kind::kCall) {
       if (const Operator* inner = find_operator(arg.node_->fn)) level = inner->level;
-    } else if (text.find_first_of("+-*^ ") != std::string::npos && text.compare(0, 5, "size(") != 0) {
+    } else if (text.find_first_of("+-*^ ") != std::string::npos &&
+               text.compare(0, 5, "size(") != 0) {
       const bool exponent = arg.kind() == Kind::kNumber && text[0] != '-';  // 1e-06
       level = exponent ? 5 : 0;
     }
@@ -344,10 +355,10 @@ Result<Scalar> Scalar::parse(const std::string& text) {
   Scalar scalar = reader.expression(1);
   reader.blanks();
   if (!reader.failed && reader.at == text.size()) return scalar;
-  return make_error(
-      DiagId::E0001,
-      fmt::format("`{}` is not a scalar expression: cannot read it from column {} on", text, reader.at + 1),
-      kExitProgram);
+  return make_error(DiagId::E0001,
+                    fmt::format("`{}` is not a scalar expression: cannot read it from column {} on",
+                                text, reader.at + 1),
+                    kExitProgram);
 }
 
 }  // namespace cad::ir

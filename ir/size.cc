@@ -108,7 +108,9 @@ Monomial common(const Monomial& a, const Monomial& b) {
 void cancel_content(Poly& num, Poly& den) {
   uint64_t content = 0;
   Monomial shared = num.begin()->first;
-  auto magnitude = [](int64_t c) { return c < 0 ? 0 - static_cast<uint64_t>(c) : static_cast<uint64_t>(c); };
+  auto magnitude = [](int64_t c) {
+    return c < 0 ? 0 - static_cast<uint64_t>(c) : static_cast<uint64_t>(c);
+  };
   for (const Poly* poly : {&num, &den}) {
     for (const auto& [m, c] : *poly) {
       content = std::gcd(content, magnitude(c));
@@ -213,8 +215,12 @@ bool MonomialOrder::operator()(const Monomial& a, const Monomial& b) const {
   return false;  // equal degree and a common prefix: equal
 }
 
-const SizeRep* SizeImpl::rep(const Size& size) { return size.rep_.get(); }
-int64_t SizeImpl::plain(const Size& size) { return size.constant_; }
+const SizeRep* SizeImpl::rep(const Size& size) {
+  return size.rep_.get();
+}
+int64_t SizeImpl::plain(const Size& size) {
+  return size.constant_;
+}
 Size SizeImpl::wrap(SizeRep rep) {
   Size size;
   size.rep_ = std::make_shared<const SizeRep>(std::move(rep));
@@ -366,12 +372,16 @@ bool operator==(const Size& a, const Size& b) {
          !checked.overflow;
 }
 
-bool Size::is_constant() const { return !rep_; }
+bool Size::is_constant() const {
+  return !rep_;
+}
 std::optional<int64_t> Size::constant() const {
   if (rep_) return std::nullopt;
   return constant_;
 }
-bool Size::is_polynomial() const { return !rep_ || SizeImpl::is_one(rep_->den); }
+bool Size::is_polynomial() const {
+  return !rep_ || SizeImpl::is_one(rep_->den);
+}
 
 std::vector<std::string> Size::symbols() const {
   std::set<std::string> names;
@@ -409,7 +419,9 @@ namespace {
 using Evaluated = Size::Evaluated;
 using EvalError = Size::EvalError;
 
-Evaluated failure(EvalError error, std::string detail) { return {0, error, std::move(detail)}; }
+Evaluated failure(EvalError error, std::string detail) {
+  return {0, error, std::move(detail)};
+}
 
 Evaluated evaluate_poly(const Poly& poly, const Bindings& bindings) {
   Checked checked;
@@ -435,7 +447,8 @@ Evaluated evaluate_poly(const Poly& poly, const Bindings& bindings) {
     }
     sum = checked.add(sum, term);
   }
-  if (checked.overflow || sum == INT64_MIN) return failure(EvalError::kOverflow, SizeImpl::poly_text(poly));
+  if (checked.overflow || sum == INT64_MIN)
+    return failure(EvalError::kOverflow, SizeImpl::poly_text(poly));
   return {sum, std::nullopt, ""};
 }
 

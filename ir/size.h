@@ -24,8 +24,8 @@ struct SizeRep;  // the rational function: size.cc
 
 class Size {
  public:
-  Size() = default;        // 0
-  Size(int64_t constant)   // NOLINT: implicit by design
+  Size() = default;       // 0
+  Size(int64_t constant)  // NOLINT: implicit by design
       : constant_(constant) {}
   static Size symbol(const std::string& name);
   static Size floor_div(const Size& a, const Size& b);

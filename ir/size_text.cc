@@ -25,7 +25,9 @@ std::string monomial_text(const Monomial& m, uint64_t coefficient) {
 }
 
 // Whether text stands unbracketed as an operand on the left, or right, of a division.
-bool single_term(const Poly& poly) { return poly.size() == 1 && poly.begin()->second > 0; }
+bool single_term(const Poly& poly) {
+  return poly.size() == 1 && poly.begin()->second > 0;
+}
 bool single_factor(const Poly& poly) {
   if (!single_term(poly)) return false;
   const auto& [m, c] = *poly.begin();
@@ -33,7 +35,9 @@ bool single_factor(const Poly& poly) {
   return c == 1 && m.size() == 1 && !(m[0].atom->is_floor() && m[0].power == 1);
 }
 
-std::string bracketed(const std::string& text, bool bare) { return bare ? text : "(" + text + ")"; }
+std::string bracketed(const std::string& text, bool bare) {
+  return bare ? text : "(" + text + ")";
+}
 
 // A recursive-descent reader; `failed` is set at the first character it cannot place.
 struct Reader {
@@ -138,8 +142,11 @@ std::string SizeImpl::poly_text(const Poly& poly) {
   auto first = poly.begin();
   while (first != poly.end() && first->second < 0) ++first;
   if (first == poly.end()) first = poly.begin();
-  auto magnitude = [](int64_t c) { return c < 0 ? 0 - static_cast<uint64_t>(c) : static_cast<uint64_t>(c); };
-  std::string text = (first->second < 0 ? "-" : "") + monomial_text(first->first, magnitude(first->second));
+  auto magnitude = [](int64_t c) {
+    return c < 0 ? 0 - static_cast<uint64_t>(c) : static_cast<uint64_t>(c);
+  };
+  std::string text =
+      (first->second < 0 ? "-" : "") + monomial_text(first->first, magnitude(first->second));
   for (auto at = poly.begin(); at != poly.end(); ++at) {
     if (at == first) continue;
     text += at->second < 0 ? " - " : " + ";
@@ -173,9 +180,10 @@ Result<Size> Size::parse(const std::string& text) {
   Size size = reader.sum();
   reader.blanks();
   if (!reader.failed && reader.at == text.size()) return size;
-  return make_error(DiagId::E0001,
-                    fmt::format("`{}` is not a size: cannot read it from column {} on", text, reader.at + 1),
-                    kExitProgram);
+  return make_error(
+      DiagId::E0001,
+      fmt::format("`{}` is not a size: cannot read it from column {} on", text, reader.at + 1),
+      kExitProgram);
 }
 
 }  // namespace cad::ir

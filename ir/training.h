@@ -15,16 +15,16 @@ namespace cad::ir {
 struct DataName {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<std::string> dims;    // dim names; the first is the batch dim
-  std::vector<Size> sizes;          // their sizes, parallel
+  std::vector<std::string> dims;  // dim names; the first is the batch dim
+  std::vector<Size> sizes;        // their sizes, parallel
   // ids that index a dim somewhere in the program: each value must be in [-1, limit)
   std::vector<Size> id_limits;
 };
 
 struct DataSource {
   enum class Kind { kText, kTokens, kNpy, kCsv, kSynthetic } kind = Kind::kText;
-  std::vector<std::string> files;   // relative to the program's folder; may be globs
-  bool wide_tokens = false;         // tokens(.., dtype: u32)
+  std::vector<std::string> files;  // relative to the program's folder; may be globs
+  bool wide_tokens = false;        // tokens(.., dtype: u32)
   std::vector<DataName> names;
   Span span;
 };
@@ -33,15 +33,15 @@ using DataSpec = std::vector<DataSource>;
 
 // Parameters it takes: those matching a pattern of `of` (all if empty) and no earlier entry.
 struct OptimizerEntry {
-  std::string name;                 // "adamw"
+  std::string name;  // "adamw"
   bool frozen = false;
   std::vector<std::string> of;
   // Update of one parameter whose dims are one stand-in dim `n`: inputs (kOther) "p", "g", "lr",
   // "step" then its states (kState, with Init); outputs "p", then "state:NAME" in order.
   // `decayed` is used for parameters that decay, `plain` for the others (decay constant 0).
   Graph decayed, plain;
-  bool elementwise = true;          // false (adafactor): the graph is per parameter, see `special`
-  std::string special;              // optimizers the trainer implements itself
+  bool elementwise = true;  // false (adafactor): the graph is per parameter, see `special`
+  std::string special;      // optimizers the trainer implements itself
   std::map<std::string, double> constants;  // evaluated constant arguments, "decay" 0.1
   bool decay_all = false;
   // Learning rate at step t: a rank-0 graph with inputs "t", "steps" and one output "lr".
@@ -49,38 +49,40 @@ struct OptimizerEntry {
   Span span;
 };
 
-struct Metric { std::string name; };
+struct Metric {
+  std::string name;
+};
 
 struct EvalSpec {
-  std::string name;                 // "eval", or the section's own name
+  std::string name;  // "eval", or the section's own name
   DataSpec data;
-  int64_t every = 0;                // steps; 0: only at the end
-  std::optional<int64_t> batches;   // nullopt: every row once
+  int64_t every = 0;               // steps; 0: only at the end
+  std::optional<int64_t> batches;  // nullopt: every row once
   // Outputs come in pairs for exact means: "sum:NAME" and "count:NAME"; else "value:NAME" (averaged
   // over batches). The loss is NAME "loss". Input "row_mask" (kOther, bool[B]) leaves rows out.
   Graph graph;
-  std::vector<std::string> metrics; // names in order, "loss" first
+  std::vector<std::string> metrics;  // names in order, "loss" first
   Span span;
 };
 
 struct SaveSpec {
-  std::string to;                   // empty: nothing is saved
-  int64_t every = 0;                // 0: only at the end
-  int64_t keep = 0;                 // 0: all
-  bool frozen = true;               // false: frozen parameters are left out
+  std::string to;      // empty: nothing is saved
+  int64_t every = 0;   // 0: only at the end
+  int64_t keep = 0;    // 0: all
+  bool frozen = true;  // false: frozen parameters are left out
   enum class Best { kNone, kMin, kMax } best = Best::kNone;
-  std::string best_of;              // "loss", "acc", "val.acc"
+  std::string best_of;  // "loss", "acc", "val.acc"
 };
 
 struct InitFile {
   std::string file;
-  std::string under;                // fills the paths below this one; empty: all
+  std::string under;  // fills the paths below this one; empty: all
   Span span;
 };
 
 struct TrainSpec {
-  std::string name;                 // of the section
-  std::string program_path;         // the .cad file; data files are relative to its folder
+  std::string name;          // of the section
+  std::string program_path;  // the .cad file; data files are relative to its folder
   DataSpec data;
   // Forward graph of one micro-batch: inputs are the data names, the parameters and the states;
   // outputs "loss" (exact means over the step already in terms of step_total) and "state:PATH".
@@ -89,12 +91,12 @@ struct TrainSpec {
   std::vector<EvalSpec> evals;
   SaveSpec save;
   std::vector<InitFile> init;
-  Bindings bindings;                // every dim that is bound
+  Bindings bindings;  // every dim that is bound
   int64_t accumulate = 1;
   DType precision = DType::kF32;
   std::optional<double> clip;
   std::optional<double> ema;
-  int64_t steps = 0;                // the program's; 0 when `epochs` is given
+  int64_t steps = 0;  // the program's; 0 when `epochs` is given
   std::optional<double> epochs;
   uint64_t seed = 0;
   bool shuffled = true;

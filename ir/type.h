@@ -15,7 +15,9 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kBool };
 
 const char* dtype_name(DType dtype);  // "f32" "bf16" "f16" "i32" "bool"
 int dtype_bytes(DType dtype);         // 4 2 2 4 1
-inline bool is_float(DType d) { return d == DType::kF32 || d == DType::kBF16 || d == DType::kF16; }
+inline bool is_float(DType d) {
+  return d == DType::kF32 || d == DType::kBF16 || d == DType::kF16;
+}
 
 // Typed int32 ids into the arenas of one Graph.
 template <class Tag>
@@ -50,5 +52,7 @@ struct Type {
 
 template <class Tag>
 struct std::hash<cad::ir::Id<Tag>> {
-  size_t operator()(const cad::ir::Id<Tag>& id) const noexcept { return std::hash<int32_t>()(id.index); }
+  size_t operator()(const cad::ir::Id<Tag>& id) const noexcept {
+    return std::hash<int32_t>()(id.index);
+  }
 };

@@ -23,12 +23,12 @@ struct AttentionDim {
   // before the batch dim.
   int64_t probs = 0;
   bool before_rows = false;
-  bool is_rows = false;    // the batch dim itself
+  bool is_rows = false;  // the batch dim itself
 };
 
 struct AttentionPlan {
-  std::vector<AttentionDim> shared;   // in k and v (and q): independent problems
-  std::vector<AttentionDim> own;      // of q alone or with one of k and v: loops inside a problem
+  std::vector<AttentionDim> shared;  // in k and v (and q): independent problems
+  std::vector<AttentionDim> own;     // of q alone or with one of k and v: loops inside a problem
   AttentionDim t, s;
   // Offsets of the contracted elements and of v's own, in each operand.
   std::vector<int64_t> q_depth, k_depth, dq_depth, dk_depth, v_width, out_width, g_width, dv_width;
@@ -36,19 +36,20 @@ struct AttentionPlan {
   float scale = 1;
   double p = 0;
   bool causal = false, masked = false, backward = false;
-  bool adds = false;                  // dk and dv of a problem come in parts
+  bool adds = false;  // dk and dv of a problem come in parts
   uint64_t site = 0;
   int loop_numbers = 0;
   int threads = 1;
   int64_t k_elements = 0, v_elements = 0;
-  int64_t thread_floats = 0;          // scratch of one thread
+  int64_t thread_floats = 0;  // scratch of one thread
   int64_t scratch_bytes = 0;
   double flops = 0;
 };
 
 // Layouts are those of the partition, by value.
-AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts,
-                             const ir::Bindings& bindings, int threads);
+AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
+                             const std::vector<Layout>& layouts, const ir::Bindings& bindings,
+                             int threads);
 
 struct AttentionRun {
   // forward: q, k, v, mask? -> out, lse; backward: q, k, v, out, lse, g, mask? -> dq, dk, dv
@@ -63,7 +64,7 @@ struct AttentionRun {
   void* dk = nullptr;
   void* dv = nullptr;
   void* scratch = nullptr;
-  std::vector<int64_t> numbers;       // of the enclosing loops, outermost first
+  std::vector<int64_t> numbers;  // of the enclosing loops, outermost first
   uint64_t seed = 0;
   int64_t step = 0, row_offset = 0, step_rows = 0;
 };

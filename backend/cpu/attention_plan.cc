@@ -14,10 +14,13 @@ namespace {
 
 class Planner {
  public:
-  Planner(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts, const ir::Bindings& bindings)
+  Planner(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts,
+          const ir::Bindings& bindings)
       : g_(g), node_(node), layouts_(layouts), bindings_(bindings) {}
 
-  [[nodiscard]] int64_t extent(ir::DimId dim) const { return g_.dim(dim).size.evaluate(bindings_).value; }
+  [[nodiscard]] int64_t extent(ir::DimId dim) const {
+    return g_.dim(dim).size.evaluate(bindings_).value;
+  }
 
   // 0 where the value is absent or lacks the dim.
   [[nodiscard]] int64_t stride(ir::ValueId v, ir::DimId dim) const {
@@ -27,7 +30,8 @@ class Planner {
   }
 
   // Offsets of all elements of some dims, row-major.
-  [[nodiscard]] std::vector<int64_t> offsets(ir::ValueId v, const std::vector<ir::DimId>& dims) const {
+  [[nodiscard]] std::vector<int64_t> offsets(ir::ValueId v,
+                                             const std::vector<ir::DimId>& dims) const {
     std::vector<int64_t> all{0};
     for (const ir::DimId dim : dims) {
       std::vector<int64_t> next;
@@ -76,8 +80,9 @@ class Planner {
 
 }  // namespace
 
-AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts,
-                             const ir::Bindings& bindings, int threads) {
+AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
+                             const std::vector<Layout>& layouts, const ir::Bindings& bindings,
+                             int threads) {
   AttentionPlan plan;
   plan.backward = node.op == ir::Op::kAttentionGrad;
   plan.causal = node.attrs.causal;
@@ -99,9 +104,10 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node, const std
     at.dk = node.results[1];
     at.dv = node.results[2];
   }
-  const std::optional<double> scale = node.attrs.scalar.evaluate(bindings), p = node.attrs.p.evaluate(bindings);
-  CAD_CHECK(scale && p, "attention's scale `{}` or p `{}` has a free symbol", node.attrs.scalar.str(),
-            node.attrs.p.str());
+  const std::optional<double> scale = node.attrs.scalar.evaluate(bindings),
+                              p = node.attrs.p.evaluate(bindings);
+  CAD_CHECK(scale && p, "attention's scale `{}` or p `{}` has a free symbol",
+            node.attrs.scalar.str(), node.attrs.p.str());
   plan.scale = static_cast<float>(*scale);
   plan.p = *p;
   plan.site = ir::site_hash(node.attrs.site);
@@ -143,9 +149,10 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node, const std
   plan.v_elements = count(at.v);
   plan.thread_floats = AttentionScratch(plan, nullptr).floats();
   plan.scratch_bytes = plan.thread_floats * 4 * threads;
-  const double pairs = problems * static_cast<double>(plan.t.extent) * static_cast<double>(plan.s.extent) *
-                       (plan.causal ? 0.5 : 1.0);
-  const auto depths = static_cast<double>(plan.q_depth.size()), widths = static_cast<double>(plan.v_width.size());
+  const double pairs = problems * static_cast<double>(plan.t.extent) *
+                       static_cast<double>(plan.s.extent) * (plan.causal ? 0.5 : 1.0);
+  const auto depths = static_cast<double>(plan.q_depth.size()),
+             widths = static_cast<double>(plan.v_width.size());
   plan.flops = 2 * pairs * (plan.backward ? 3 * depths + 2 * widths : depths + widths);
   return plan;
 }

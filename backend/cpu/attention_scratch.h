@@ -11,26 +11,27 @@ namespace cad::backend {
 
 struct AttentionScratch {
   // Shapes: K contracted elements, W of v's own, C = gemm_kernels().columns queries, S keys.
-  float* k_rows = nullptr;    // panels of k: [S / R][K][R], R = max_rows
-  float* v_rows = nullptr;    // backward: panels of v: [S / R][W][R]
-  float* v_columns = nullptr; // forward: [W / R][S][R]
-  float* k_columns = nullptr; // backward: [K / R][S][R]
-  float* p = nullptr;         // [S][C]
-  float* dp = nullptr;        // [S][C]
-  float* q = nullptr;         // [K][C], scaled
-  float* q_rows = nullptr;    // [K / C][C][C]: queries along the depth, scaled
-  float* g = nullptr;         // [W][C]
-  float* g_rows = nullptr;    // [W / C][C][C]
-  float* out = nullptr;       // [W][C]
-  float* dq = nullptr;        // [K][C]
-  float* dk = nullptr;        // [S][K rounded up to C]
-  float* dv = nullptr;        // [S][W rounded up to C]
-  float* lanes = nullptr;     // [4][C]
+  float* k_rows = nullptr;         // panels of k: [S / R][K][R], R = max_rows
+  float* v_rows = nullptr;         // backward: panels of v: [S / R][W][R]
+  float* v_columns = nullptr;      // forward: [W / R][S][R]
+  float* k_columns = nullptr;      // backward: [K / R][S][R]
+  float* p = nullptr;              // [S][C]
+  float* dp = nullptr;             // [S][C]
+  float* q = nullptr;              // [K][C], scaled
+  float* q_rows = nullptr;         // [K / C][C][C]: queries along the depth, scaled
+  float* g = nullptr;              // [W][C]
+  float* g_rows = nullptr;         // [W / C][C][C]
+  float* out = nullptr;            // [W][C]
+  float* dq = nullptr;             // [K][C]
+  float* dk = nullptr;             // [S][K rounded up to C]
+  float* dv = nullptr;             // [S][W rounded up to C]
+  float* lanes = nullptr;          // [4][C]
   int64_t* key_offsets = nullptr;  // [2][S]: in k and in v
 
   AttentionScratch(const AttentionPlan& plan, float* memory) : at_(memory) {
     const int64_t keys = plan.s.extent, columns = gemm_kernels().columns;
-    const auto depth = static_cast<int64_t>(plan.q_depth.size()), width = static_cast<int64_t>(plan.v_width.size());
+    const auto depth = static_cast<int64_t>(plan.q_depth.size()),
+               width = static_cast<int64_t>(plan.v_width.size());
     const auto wide = [&](int64_t n) { return (n + columns - 1) / columns * columns; };
     key_offsets = reinterpret_cast<int64_t*>(take(4 * keys));
     k_rows = take(keys * depth);

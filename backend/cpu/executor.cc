@@ -12,21 +12,24 @@ namespace cad::backend {
 
 namespace {
 
-// Below this many element touches a stage runs on the caller alone: a fork costs a few microseconds.
+// Below this many element touches a stage runs on the caller alone: a fork costs a few
+// microseconds.
 constexpr int64_t kAlone = 8192;
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
 class Executor {
  public:
-  Executor(const ProgramImpl& program, ThreadPool& pool, const Run& run) : program_(program), pool_(pool), run_(run) {
-    CAD_CHECK(run.inputs.size() == program.inputs.size(), "{} inputs bound, {} wanted", run.inputs.size(),
-              program.inputs.size());
-    CAD_CHECK(run.outputs.size() == program.outputs.size(), "{} outputs bound, {} wanted", run.outputs.size(),
-              program.outputs.size());
+  Executor(const ProgramImpl& program, ThreadPool& pool, const Run& run)
+      : program_(program), pool_(pool), run_(run) {
+    CAD_CHECK(run.inputs.size() == program.inputs.size(), "{} inputs bound, {} wanted",
+              run.inputs.size(), program.inputs.size());
+    CAD_CHECK(run.outputs.size() == program.outputs.size(), "{} outputs bound, {} wanted",
+              run.outputs.size(), program.outputs.size());
     roots_.push_back(static_cast<char*>(run.arena));
     for (void* p : run.inputs) roots_.push_back(static_cast<char*>(p));
     for (void* p : run.outputs) roots_.push_back(static_cast<char*>(p));
@@ -41,7 +44,8 @@ class Executor {
  private:
   [[nodiscard]] char* at(const Address& a) const {
     char* p = roots_[static_cast<size_t>(a.root)] + a.offset;
-    for (const auto& [level, stride] : a.numbers) p += numbers_[static_cast<size_t>(level)] * stride;
+    for (const auto& [level, stride] : a.numbers)
+      p += numbers_[static_cast<size_t>(level)] * stride;
     return p;
   }
   template <class T>
@@ -59,7 +63,7 @@ class Executor {
   const Run& run_;
   std::vector<char*> roots_;
   std::vector<int64_t> numbers_;
-  std::vector<void*> buffers_;     // of the kernel at hand
+  std::vector<void*> buffers_;  // of the kernel at hand
   int64_t rows_ = 0;
 };
 
@@ -103,7 +107,8 @@ void Executor::attention(const Instruction& i) {
     run.g = take();
   }
   if (plan.masked) run.mask = reinterpret_cast<const uint8_t*>(take());
-  for (int n = 0; n < plan.loop_numbers; ++n) run.numbers.push_back(*reinterpret_cast<const int32_t*>(take()));
+  for (int n = 0; n < plan.loop_numbers; ++n)
+    run.numbers.push_back(*reinterpret_cast<const int32_t*>(take()));
   run.scratch = i.scratch.valid() ? at(i.scratch) : nullptr;
   run.seed = run_.seed;
   run.step = run_.step;
@@ -137,11 +142,12 @@ void Executor::instruction(const Instruction& i) {
       attention(i);
       break;
     case Kind::kScatterAdd:
-      run_scatter_add(program_.routines[detail], at(i.operands[0]), as<int32_t>(i.operands[1]), at(i.operands[2]),
-                      i.scratch.valid() ? at(i.scratch) : nullptr, pool_);
+      run_scatter_add(program_.routines[detail], at(i.operands[0]), as<int32_t>(i.operands[1]),
+                      at(i.operands[2]), i.scratch.valid() ? at(i.scratch) : nullptr, pool_);
       break;
     case Kind::kTopK:
-      run_top_k(program_.routines[detail], at(i.operands[0]), at(i.operands[1]), as<int32_t>(i.operands[2]), pool_);
+      run_top_k(program_.routines[detail], at(i.operands[0]), at(i.operands[1]),
+                as<int32_t>(i.operands[2]), pool_);
       break;
     case Kind::kCumSum:
       run_cum_sum(program_.routines[detail], at(i.operands[0]), at(i.operands[1]), pool_);
@@ -151,7 +157,8 @@ void Executor::instruction(const Instruction& i) {
                 i.scratch.valid() ? at(i.scratch) : nullptr);
       break;
     case Kind::kCopy:
-      run_copy(program_.copies[detail], at(i.operands[0]), at(i.operands[1]), i.accumulate && run_.accumulate, pool_);
+      run_copy(program_.copies[detail], at(i.operands[0]), at(i.operands[1]),
+               i.accumulate && run_.accumulate, pool_);
       break;
     case Kind::kLoop:
     case Kind::kCollective:
@@ -176,7 +183,8 @@ bool Executor::finite(const Instruction& i) {
     if (bad.nan + bad.plus + bad.minus == 0) continue;
     NonFiniteCounts before;
     for (const Checked& operand : i.read) {
-      const NonFiniteCounts there = count_non_finite(at(operand.at), operand.elements, operand.dtype);
+      const NonFiniteCounts there =
+          count_non_finite(at(operand.at), operand.elements, operand.dtype);
       before.nan += there.nan;
       before.plus += there.plus;
       before.minus += there.minus;

@@ -15,20 +15,20 @@ namespace cad::backend {
 class ThreadPool;
 
 struct TraceEvent {
-  int32_t step = 0;                // index into Program::steps()
+  int32_t step = 0;                  // index into Program::steps()
   int64_t start_ns = 0, end_ns = 0;  // steady clock
 };
 
 struct Run {
-  std::vector<void*> inputs;       // parallel to Program::inputs(); only read, unless also an output
-  std::vector<void*> outputs;      // parallel to Program::outputs()
-  void* arena = nullptr;           // Program::transient_bytes(), 64-byte aligned
+  std::vector<void*> inputs;   // parallel to Program::inputs(); only read, unless also an output
+  std::vector<void*> outputs;  // parallel to Program::outputs()
+  void* arena = nullptr;       // Program::transient_bytes(), 64-byte aligned
   uint64_t seed = 0;
-  int64_t step = 0;                // counted from 0
-  int64_t row_offset = 0;          // first row of this micro-batch within the step
-  int64_t step_rows = 0;           // rows of the whole step; 0: those of this batch
-  bool accumulate = false;         // see CompileOptions::accumulate
-  bool debug_nan = false;          // check every step's float results
+  int64_t step = 0;                          // counted from 0
+  int64_t row_offset = 0;                    // first row of this micro-batch within the step
+  int64_t step_rows = 0;                     // rows of the whole step; 0: those of this batch
+  bool accumulate = false;                   // see CompileOptions::accumulate
+  bool debug_nan = false;                    // check every step's float results
   std::vector<TraceEvent>* trace = nullptr;  // appended to when set
 };
 

@@ -19,7 +19,7 @@ namespace cad::backend {
 namespace {
 
 constexpr int64_t kDepthBlock = 384;
-constexpr int64_t kRowBlock = 168;      // a multiple of 14, 6 and 4
+constexpr int64_t kRowBlock = 168;  // a multiple of 14, 6 and 4
 constexpr int64_t kColumnBlock = 768;
 constexpr int64_t kMaxTile = 14 * 48;
 
@@ -41,8 +41,9 @@ Scratch& scratch() {
 
 // Joins neighbours whose strides are compatible in every operand; drops dims of size 1.
 std::vector<GemmDim> join(std::vector<GemmDim> dims, bool by_depth) {
-  dims.erase(std::remove_if(dims.begin(), dims.end(), [](const GemmDim& d) { return d.extent == 1; }),
-             dims.end());
+  dims.erase(
+      std::remove_if(dims.begin(), dims.end(), [](const GemmDim& d) { return d.extent == 1; }),
+      dims.end());
   std::stable_sort(dims.begin(), dims.end(), [&](const GemmDim& x, const GemmDim& y) {
     return by_depth ? x.a > y.a || (x.a == y.a && x.b > y.b) : x.c > y.c;
   });
@@ -151,10 +152,10 @@ void block_f32(Scratch& s, int64_t rows, int64_t columns, int64_t depth, float* 
   }
 }
 
-// Panels of `width` lines. Dense lines are packed a few steps of the depth at a time over all panels,
-// so that a row of the operand is read while it is in cache; other lines panel by panel.
-void pack_panels(float* to, int width, bool pad, const void* from, ir::DType type, int64_t lines, const int64_t* at,
-                 int64_t depth, const int64_t* steps) {
+// Panels of `width` lines. Dense lines are packed a few steps of the depth at a time over all
+// panels, so that a row of the operand is read while it is in cache; other lines panel by panel.
+void pack_panels(float* to, int width, bool pad, const void* from, ir::DType type, int64_t lines,
+                 const int64_t* at, int64_t depth, const int64_t* steps) {
   constexpr int64_t kSteps = 32;
   const GemmKernels& kernels = gemm_kernels();
   const int64_t chunk = lines > width && all_dense(at, static_cast<int>(lines)) ? kSteps : depth;
@@ -162,17 +163,20 @@ void pack_panels(float* to, int width, bool pad, const void* from, ir::DType typ
     for (int64_t i = 0; i < lines; i += width) {
       const int n = static_cast<int>(std::min<int64_t>(width, lines - i));
       const int wide = pad ? width : n;
-      kernels.pack(to + i * depth + k * wide, wide, from, type, n, at + i, std::min(chunk, depth - k), steps + k);
+      kernels.pack(to + i * depth + k * wide, wide, from, type, n, at + i,
+                   std::min(chunk, depth - k), steps + k);
     }
   }
 }
 
 void pack_rows(Scratch& s, const Task& t, const char* a, int64_t rows, int64_t depth) {
-  pack_panels(s.a, gemm_kernels().max_rows, false, a, t.plan.a_type, rows, s.a_rows, depth, s.a_depth);
+  pack_panels(s.a, gemm_kernels().max_rows, false, a, t.plan.a_type, rows, s.a_rows, depth,
+              s.a_depth);
 }
 
 void pack_columns(Scratch& s, const Task& t, const char* b, int64_t columns, int64_t depth) {
-  pack_panels(s.b, gemm_kernels().columns, true, b, t.plan.b_type, columns, s.b_columns, depth, s.b_depth);
+  pack_panels(s.b, gemm_kernels().columns, true, b, t.plan.b_type, columns, s.b_columns, depth,
+              s.b_depth);
 }
 
 // Rounds a block of f32 sums to c's dtype.
@@ -203,7 +207,8 @@ void rectangle_f32(const Task& t, const char* a, const char* b, char* c, const R
   const GemmKernels& kernels = gemm_kernels();
   const int64_t depth_block = even_block(p.depth, kDepthBlock, 8);
   const int64_t column_block = even_block(r.columns, kColumnBlock, kernels.columns);
-  const int64_t row_block = even_block(r.rows, kRowBlock / kernels.max_rows * kernels.max_rows, kernels.max_rows);
+  const int64_t row_block =
+      even_block(r.rows, kRowBlock / kernels.max_rows * kernels.max_rows, kernels.max_rows);
   for (int64_t j = 0; j < r.columns; j += column_block) {
     const int64_t columns = std::min(column_block, r.columns - j);
     offsets(p.n, r.column + j, columns, &GemmDim::b, &GemmDim::c, s.b_columns, s.c_columns);
@@ -228,7 +233,8 @@ void rectangle_rounded(const Task& t, const char* a, const char* b, char* c, con
   const GemmKernels& kernels = gemm_kernels();
   const int64_t depth_block = even_block(p.depth, kDepthBlock, 8);
   const int64_t column_block = even_block(r.columns, kColumnBlock, kernels.columns);
-  const int64_t row_block = even_block(r.rows, kRowBlock / kernels.max_rows * kernels.max_rows, kernels.max_rows);
+  const int64_t row_block =
+      even_block(r.rows, kRowBlock / kernels.max_rows * kernels.max_rows, kernels.max_rows);
   const bool one_depth = p.depth <= depth_block;
   int64_t local_rows[kRowBlock], local_columns[kColumnBlock];
   for (int64_t j = 0; j < r.columns; j += column_block) {
@@ -283,8 +289,9 @@ void plain_loops(const GemmPlan& p, const T* a, const T* b, T* c, bool add, Thre
       for (int64_t j = 0; j < p.columns; ++j) {
         uint32_t sum = 0;  // wraps
         for (int64_t k = 0; k < p.depth; ++k) {
-          sum += static_cast<uint32_t>(left[ka[static_cast<size_t>(k)]]) *
-                 static_cast<uint32_t>(right[kb[static_cast<size_t>(k)] + nb[static_cast<size_t>(j)]]);
+          sum +=
+              static_cast<uint32_t>(left[ka[static_cast<size_t>(k)]]) *
+              static_cast<uint32_t>(right[kb[static_cast<size_t>(k)] + nb[static_cast<size_t>(j)]]);
         }
         T& out = to[nc[static_cast<size_t>(j)]];
         out = static_cast<T>(add ? static_cast<uint32_t>(out) + sum : sum);
@@ -302,7 +309,8 @@ std::pair<int64_t, int64_t> grid(int64_t rows, int64_t columns, int64_t parts) {
     const int64_t across = parts / down;
     const double m = static_cast<double>((rows + down - 1) / down);
     const double n = static_cast<double>((columns + across - 1) / across);
-    const double tiles_m = std::max(m, 1.0 * kernels.max_rows), tiles_n = std::max(n, 1.0 * kernels.columns);
+    const double tiles_m = std::max(m, 1.0 * kernels.max_rows),
+                 tiles_n = std::max(n, 1.0 * kernels.columns);
     const double cost = tiles_m * tiles_n + 16 * (tiles_m + tiles_n);
     if (best_cost < 0 || cost < best_cost) {
       best_cost = cost;
@@ -318,7 +326,8 @@ GemmPlan plan_gemm(std::vector<GemmDim> batch, std::vector<GemmDim> m, std::vect
                    std::vector<GemmDim> k, ir::DType a, ir::DType b, ir::DType c) {
   GemmPlan plan;
   const auto dense = [](const std::vector<GemmDim>& dims) {
-    return std::any_of(dims.begin(), dims.end(), [](const GemmDim& d) { return d.c == 1 && d.extent > 1; });
+    return std::any_of(dims.begin(), dims.end(),
+                       [](const GemmDim& d) { return d.c == 1 && d.extent > 1; });
   };
   if (dense(m) && !dense(n)) {
     plan.swapped = true;
@@ -342,15 +351,17 @@ GemmPlan plan_gemm(std::vector<GemmDim> batch, std::vector<GemmDim> m, std::vect
   return plan;
 }
 
-void run_gemm(const GemmPlan& p, const void* a, const void* b, void* c, bool add, ThreadPool& pool) {
+void run_gemm(const GemmPlan& p, const void* a, const void* b, void* c, bool add,
+              ThreadPool& pool) {
   if (p.batches * p.rows * p.columns == 0) return;
   if (p.swapped) std::swap(a, b);
   if (p.c_type == ir::DType::kI32) {
-    plain_loops(p, static_cast<const int32_t*>(a), static_cast<const int32_t*>(b), static_cast<int32_t*>(c),
-                add, pool);
+    plain_loops(p, static_cast<const int32_t*>(a), static_cast<const int32_t*>(b),
+                static_cast<int32_t*>(c), add, pool);
     return;
   }
-  const Task task{p, static_cast<const char*>(a), static_cast<const char*>(b), static_cast<char*>(c), add};
+  const Task task{p, static_cast<const char*>(a), static_cast<const char*>(b),
+                  static_cast<char*>(c), add};
   const int64_t size_a = ir::dtype_bytes(p.a_type), size_b = ir::dtype_bytes(p.b_type),
                 size_c = ir::dtype_bytes(p.c_type);
   // Small problems stay whole; fewer batch elements than threads are cut further.
@@ -360,19 +371,21 @@ void run_gemm(const GemmPlan& p, const void* a, const void* b, void* c, bool add
   const int64_t useful = std::max<int64_t>(1, static_cast<int64_t>(work / 30000));
   const int64_t parts = p.batches >= threads && p.batches % threads == 0 ? 1
                         : p.batches >= 4 * threads                       ? 1
-                                                                         : std::min(useful, threads);
+                                                   : std::min(useful, threads);
   const auto [down, across] = grid(p.rows, p.columns, parts);
   const int64_t row_unit = gemm_kernels().max_rows, column_unit = gemm_kernels().columns;
   const int64_t row_units = (p.rows + row_unit - 1) / row_unit;
   const int64_t column_units = (p.columns + column_unit - 1) / column_unit;
   const int64_t down_parts = down, across_parts = across;
   const auto one = [&](int64_t index) {
-    const int64_t batch = index / (down_parts * across_parts), part = index % (down_parts * across_parts);
+    const int64_t batch = index / (down_parts * across_parts),
+                  part = index % (down_parts * across_parts);
     const int64_t y = part / across_parts, x = part % across_parts;
     const int64_t row = row_units * y / down_parts * row_unit;
     const int64_t row_end = std::min(row_units * (y + 1) / down_parts * row_unit, p.rows);
     const int64_t column = column_units * x / across_parts * column_unit;
-    const int64_t column_end = std::min(column_units * (x + 1) / across_parts * column_unit, p.columns);
+    const int64_t column_end =
+        std::min(column_units * (x + 1) / across_parts * column_unit, p.columns);
     if (row >= row_end || column >= column_end) return;
     const char* left = task.a + batch_offset(p.batch, batch, &GemmDim::a) * size_a;
     const char* right = task.b + batch_offset(p.batch, batch, &GemmDim::b) * size_b;

@@ -26,7 +26,7 @@ struct GemmPlan {
   std::vector<GemmDim> batch, m, n, k;  // outermost first, compatible dims joined, none of size 1
   int64_t batches = 1, rows = 1, columns = 1, depth = 1;
   ir::DType a_type = ir::DType::kF32, b_type = ir::DType::kF32, c_type = ir::DType::kF32;
-  bool swapped = false;                 // computed as c' = b' a', so that c's columns are dense
+  bool swapped = false;  // computed as c' = b' a', so that c's columns are dense
   [[nodiscard]] double flops() const {
     return 2.0 * static_cast<double>(batches) * static_cast<double>(rows) *
            static_cast<double>(columns) * static_cast<double>(depth);
@@ -37,7 +37,8 @@ GemmPlan plan_gemm(std::vector<GemmDim> batch, std::vector<GemmDim> m, std::vect
                    std::vector<GemmDim> k, ir::DType a, ir::DType b, ir::DType c);
 
 // c = a b, or c += a b with `add`. Writes all of c, also when depth or an extent is 0.
-void run_gemm(const GemmPlan& plan, const void* a, const void* b, void* c, bool add, ThreadPool& pool);
+void run_gemm(const GemmPlan& plan, const void* a, const void* b, void* c, bool add,
+              ThreadPool& pool);
 
 // Allocates the packing buffers of all threads now rather than at first use.
 void warm_up_gemm(ThreadPool& pool);

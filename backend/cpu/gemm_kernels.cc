@@ -14,8 +14,8 @@ namespace cad::backend {
 namespace {
 
 // f16: rare (only f16 precision on a CPU), so it goes element by element.
-void pack_half(float* dst, int width, const uint16_t* src, int count, const int64_t* lines, int64_t depth,
-               const int64_t* steps) {
+void pack_half(float* dst, int width, const uint16_t* src, int count, const int64_t* lines,
+               int64_t depth, const int64_t* steps) {
   for (int64_t k = 0; k < depth; ++k) {
     for (int i = 0; i < count; ++i) dst[k * width + i] = f16_to_float(src[lines[i] + steps[k]]);
     for (int i = count; i < width; ++i) dst[k * width + i] = 0;
@@ -28,7 +28,7 @@ namespace baseline {
 #define CAD_VECTORS 2
 #define CAD_ROWS 4
 #define CAD_NAME "baseline"
-#define CAD_MULTIPLY(x, y) (((x) & 0xFFFFFFFFULL) * (y))
+#define CAD_MULTIPLY(x, y) (((x)&0xFFFFFFFFULL) * (y))
 #include "backend/cpu/gemm_kernels.inl"
 #include "backend/cpu/row_kernels.inl"
 #undef CAD_TARGET
@@ -63,7 +63,8 @@ namespace avx512 {
 #define CAD_VECTORS 2
 #define CAD_ROWS 14
 #define CAD_NAME "avx512"
-#define CAD_MULTIPLY(x, y) __builtin_bit_cast(VecL, _mm512_maskz_mul_epu32(0xFF, (__m512i)(x), (__m512i)(y)))
+#define CAD_MULTIPLY(x, y) \
+  __builtin_bit_cast(VecL, _mm512_maskz_mul_epu32(0xFF, (__m512i)(x), (__m512i)(y)))
 #include "backend/cpu/gemm_kernels.inl"
 #include "backend/cpu/row_kernels.inl"
 }  // namespace avx512
@@ -98,7 +99,11 @@ const Choice& best() {
 
 }  // namespace
 
-const GemmKernels& gemm_kernels() { return *best().gemm; }
-const RowKernels& row_kernels() { return *best().rows; }
+const GemmKernels& gemm_kernels() {
+  return *best().gemm;
+}
+const RowKernels& row_kernels() {
+  return *best().rows;
+}
 
 }  // namespace cad::backend

@@ -15,17 +15,19 @@ namespace cad::backend {
 
 namespace {
 
-constexpr int64_t kGrain = 16384;   // bytes a thread takes at least
+constexpr int64_t kGrain = 16384;  // bytes a thread takes at least
 
 int64_t size_of(const ir::Graph& g, ir::DimId dim, const ir::Bindings& bindings) {
   return g.dim(dim).size.evaluate(bindings).value;
 }
 
 // Row-major stride of a dim in a dense type; 0 when it is absent.
-int64_t stride_in(const ir::Graph& g, const ir::Type& type, ir::DimId dim, const ir::Bindings& bindings) {
+int64_t stride_in(const ir::Graph& g, const ir::Type& type, ir::DimId dim,
+                  const ir::Bindings& bindings) {
   if (!type.has(dim)) return 0;
   int64_t stride = 1;
-  for (size_t d = type.rank(); d-- > 0 && type.dims[d] != dim;) stride *= size_of(g, type.dims[d], bindings);
+  for (size_t d = type.rank(); d-- > 0 && type.dims[d] != dim;)
+    stride *= size_of(g, type.dims[d], bindings);
   return stride;
 }
 
@@ -40,15 +42,33 @@ struct F16 {
   [[nodiscard]] float get() const { return f16_to_float(bits); }
   static F16 of(float x) { return {float_to_f16(x)}; }
 };
-inline float number(float x) { return x; }
-inline int32_t number(int32_t x) { return x; }
-inline float number(Bf16 x) { return x.get(); }
-inline float number(F16 x) { return x.get(); }
-inline void put(float& to, float x) { to = x; }
-inline void put(int32_t& to, int32_t x) { to = x; }
-inline void put(Bf16& to, float x) { to = Bf16::of(x); }
-inline void put(F16& to, float x) { to = F16::of(x); }
-inline float sum(float a, float b) { return a + b; }
+inline float number(float x) {
+  return x;
+}
+inline int32_t number(int32_t x) {
+  return x;
+}
+inline float number(Bf16 x) {
+  return x.get();
+}
+inline float number(F16 x) {
+  return x.get();
+}
+inline void put(float& to, float x) {
+  to = x;
+}
+inline void put(int32_t& to, int32_t x) {
+  to = x;
+}
+inline void put(Bf16& to, float x) {
+  to = Bf16::of(x);
+}
+inline void put(F16& to, float x) {
+  to = F16::of(x);
+}
+inline float sum(float a, float b) {
+  return a + b;
+}
 inline int32_t sum(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
@@ -57,16 +77,27 @@ inline int32_t sum(int32_t a, int32_t b) {
 template <class F>
 void with_type(ir::DType dtype, F&& f) {
   switch (dtype) {
-    case ir::DType::kF32: f(float{}); break;
-    case ir::DType::kBF16: f(Bf16{}); break;
-    case ir::DType::kF16: f(F16{}); break;
-    case ir::DType::kI32: f(int32_t{}); break;
-    case ir::DType::kBool: CAD_CHECK(false, "arithmetic on bool"); break;
+    case ir::DType::kF32:
+      f(float{});
+      break;
+    case ir::DType::kBF16:
+      f(Bf16{});
+      break;
+    case ir::DType::kF16:
+      f(F16{});
+      break;
+    case ir::DType::kI32:
+      f(int32_t{});
+      break;
+    case ir::DType::kBool:
+      CAD_CHECK(false, "arithmetic on bool");
+      break;
   }
 }
 
 // [outer, extent, inner] of a dense type around one dim.
-void around(const ir::Graph& g, const ir::Type& type, ir::DimId dim, const ir::Bindings& bindings, RoutinePlan& plan) {
+void around(const ir::Graph& g, const ir::Type& type, ir::DimId dim, const ir::Bindings& bindings,
+            RoutinePlan& plan) {
   plan.dtype = type.dtype;
   const int at = type.position(dim);
   CAD_CHECK(at >= 0, "dim {} is not in {}", dim.index, g.str(type));
@@ -115,9 +146,11 @@ void run_copy(const CopyPlan& plan, const void* from, void* to, bool add, Thread
   });
 }
 
-RoutinePlan plan_scatter_add(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings) {
+RoutinePlan plan_scatter_add(const ir::Graph& g, const ir::Node& node,
+                             const ir::Bindings& bindings) {
   RoutinePlan plan;
-  const ir::Type &grad = g.type(node.operands[0]), &ids = g.type(node.operands[1]), &out = g.type(node.results[0]);
+  const ir::Type &grad = g.type(node.operands[0]), &ids = g.type(node.operands[1]),
+                 &out = g.type(node.results[0]);
   plan.dtype = out.dtype;
   plan.rows = size_of(g, node.attrs.dim, bindings);
   plan.row_stride = stride_in(g, out, node.attrs.dim, bindings);
@@ -126,21 +159,23 @@ RoutinePlan plan_scatter_add(const ir::Graph& g, const ir::Node& node, const ir:
     const int64_t extent = size_of(g, dim, bindings);
     plan.elements *= extent;
     if (dim == node.attrs.dim) continue;
-    plan.kept.push_back({extent, stride_in(g, grad, dim, bindings), stride_in(g, ids, dim, bindings),
-                         stride_in(g, out, dim, bindings)});
+    plan.kept.push_back({extent, stride_in(g, grad, dim, bindings),
+                         stride_in(g, ids, dim, bindings), stride_in(g, out, dim, bindings)});
   }
   for (const ir::DimId dim : ids.dims) {
     if (dim != node.attrs.dim && out.has(dim)) continue;
-    plan.summed.push_back({size_of(g, dim, bindings), stride_in(g, grad, dim, bindings), stride_in(g, ids, dim, bindings), 0});
+    plan.summed.push_back({size_of(g, dim, bindings), stride_in(g, grad, dim, bindings),
+                           stride_in(g, ids, dim, bindings), 0});
   }
   if (plan.dtype != ir::DType::kF32) plan.scratch_bytes = plan.elements * 4;
   return plan;
 }
 
-void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids, void* out, void* scratch,
-                     ThreadPool& pool) {
+void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids, void* out,
+                     void* scratch, ThreadPool& pool) {
   float* sums = static_cast<float*>(plan.dtype == ir::DType::kF32 ? out : scratch);
-  pool.split(plan.elements, kGrain / 4, [&](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0F); });
+  pool.split(plan.elements, kGrain / 4,
+             [&](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0F); });
   // The last kept dim is a vector when it picks no ids and is dense.
   std::vector<ScatterDim> outer = plan.kept;
   int64_t inner = 1;
@@ -186,7 +221,8 @@ RoutinePlan plan_top_k(const ir::Graph& g, const ir::Node& node, const ir::Bindi
   return plan;
 }
 
-void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* indices, ThreadPool& pool) {
+void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* indices,
+               ThreadPool& pool) {
   with_type(plan.dtype, [&](auto type) {
     using T = decltype(type);
     const int64_t step = plan.inner;
@@ -199,7 +235,9 @@ void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* in
         int64_t held = 0;
         for (int64_t e = 0; e < plan.extent; ++e) {
           const T candidate = from[e * step];
-          if (plan.taken == 0 || (held == plan.taken && !(number(candidate) > number(top[(held - 1) * step])))) continue;
+          if (plan.taken == 0 ||
+              (held == plan.taken && !(number(candidate) > number(top[(held - 1) * step]))))
+            continue;
           int64_t at = held == plan.taken ? held - 1 : held++;
           for (; at > 0 && number(candidate) > number(top[(at - 1) * step]); --at) {
             top[at * step] = top[(at - 1) * step];
@@ -243,7 +281,8 @@ void run_cum_sum(const RoutinePlan& plan, const void* x, void* out, ThreadPool& 
 RoutinePlan plan_slots(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings) {
   RoutinePlan plan;
   plan.elements = 1;
-  for (const ir::DimId dim : g.type(node.operands[0]).dims) plan.elements *= size_of(g, dim, bindings);
+  for (const ir::DimId dim : g.type(node.operands[0]).dims)
+    plan.elements *= size_of(g, dim, bindings);
   plan.rows = size_of(g, node.attrs.dim, bindings);
   plan.taken = size_of(g, node.attrs.to, bindings);
   plan.scratch_bytes = plan.rows * 4;

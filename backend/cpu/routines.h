@@ -1,6 +1,6 @@
 // backend/cpu/routines.h -- library steps that are neither kernels, contractions nor attention:
-// scatter-add, top-k, cumulative sums, expert slots, and copies. Plans hold sizes only; operands are
-// dense and come as pointers at run time.
+// scatter-add, top-k, cumulative sums, expert slots, and copies. Plans hold sizes only; operands
+// are dense and come as pointers at run time.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct RoutinePlan {
   ir::DType dtype = ir::DType::kF32;
   // scatter-add: kept dims are in g and out (perhaps in ids), summed ones in g and ids only
   std::vector<ScatterDim> kept, summed;
-  int64_t rows = 0, row_stride = 0;   // extent and stride in out of the indexed dim
-  int64_t elements = 0;               // of out
+  int64_t rows = 0, row_stride = 0;  // extent and stride in out of the indexed dim
+  int64_t elements = 0;              // of out
   // top-k and cumulative sums: [outer, extent, inner] -> [outer, taken, inner]
   int64_t outer = 1, extent = 1, inner = 1, taken = 1;
   bool reverse = false;
@@ -36,14 +36,16 @@ struct RoutinePlan {
   int64_t scratch_bytes = 0;
 };
 
-RoutinePlan plan_scatter_add(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings);
+RoutinePlan plan_scatter_add(const ir::Graph& g, const ir::Node& node,
+                             const ir::Bindings& bindings);
 RoutinePlan plan_top_k(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings);
 RoutinePlan plan_cum_sum(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings);
 RoutinePlan plan_slots(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings);
 
-void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids, void* out, void* scratch,
-                     ThreadPool& pool);
-void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* indices, ThreadPool& pool);
+void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids, void* out,
+                     void* scratch, ThreadPool& pool);
+void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* indices,
+               ThreadPool& pool);
 void run_cum_sum(const RoutinePlan& plan, const void* x, void* out, ThreadPool& pool);
 void run_slots(const RoutinePlan& plan, const int32_t* expert, int32_t* out, void* scratch);
 

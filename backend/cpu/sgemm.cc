@@ -31,8 +31,9 @@ struct Panels {
   float* tile;  // one edge tile of C
 };
 
-void multiply_block(const SgemmKernel& kernel, const SgemmArgs& args, int64_t i0, int64_t rows, int64_t j0,
-                    int64_t columns, int64_t depth, bool accumulate, const Panels& panels) {
+void multiply_block(const SgemmKernel& kernel, const SgemmArgs& args, int64_t i0, int64_t rows,
+                    int64_t j0, int64_t columns, int64_t depth, bool accumulate,
+                    const Panels& panels) {
   for (int64_t j = 0; j < columns; j += kernel.columns) {
     const float* b = panels.b + j * depth;
     const int64_t width = std::min(kernel.columns, columns - j);
@@ -65,11 +66,14 @@ void clear(const SgemmArgs& args) {
 }  // namespace
 
 size_t sgemm_scratch_bytes() {
-  return static_cast<size_t>((kRows + kMaxTileRows) * kDepth + (kColumns + kMaxTileColumns) * kDepth + kTile) *
+  return static_cast<size_t>((kRows + kMaxTileRows) * kDepth +
+                             (kColumns + kMaxTileColumns) * kDepth + kTile) *
          sizeof(float);
 }
 
-const char* sgemm_kernel_name() { return sgemm_kernel().name; }
+const char* sgemm_kernel_name() {
+  return sgemm_kernel().name;
+}
 
 void sgemm(const SgemmArgs& given, void* scratch) {
   SgemmArgs args = given;
@@ -88,8 +92,9 @@ void sgemm(const SgemmArgs& given, void* scratch) {
   }
   const SgemmKernel& kernel = sgemm_kernel();
   auto* memory = static_cast<float*>(scratch);
-  const Panels panels{memory, memory + (kRows + kMaxTileRows) * kDepth,
-                      memory + (kRows + kMaxTileRows) * kDepth + (kColumns + kMaxTileColumns) * kDepth};
+  const Panels panels{
+      memory, memory + (kRows + kMaxTileRows) * kDepth,
+      memory + (kRows + kMaxTileRows) * kDepth + (kColumns + kMaxTileColumns) * kDepth};
   const int64_t depth_block = even_block(args.k, kDepth, 1);
   const int64_t row_block = even_block(args.m, kRows, kernel.rows);
   const int64_t column_block = even_block(args.n, kColumns, kernel.columns);
@@ -97,12 +102,12 @@ void sgemm(const SgemmArgs& given, void* scratch) {
     const int64_t columns = std::min(column_block, args.n - j);
     for (int64_t p = 0; p < args.k; p += depth_block) {
       const int64_t depth = std::min(depth_block, args.k - p);
-      kernel.pack_columns(args.b.data + p * args.b.row + j * args.b.column, args.b.column, args.b.row, columns,
-                          depth, panels.b);
+      kernel.pack_columns(args.b.data + p * args.b.row + j * args.b.column, args.b.column,
+                          args.b.row, columns, depth, panels.b);
       for (int64_t i = 0; i < args.m; i += row_block) {
         const int64_t rows = std::min(row_block, args.m - i);
-        kernel.pack_rows(args.a.data + i * args.a.row + p * args.a.column, args.a.row, args.a.column, rows, depth,
-                         panels.a);
+        kernel.pack_rows(args.a.data + i * args.a.row + p * args.a.column, args.a.row,
+                         args.a.column, rows, depth, panels.a);
         multiply_block(kernel, args, i, rows, j, columns, depth, args.accumulate || p > 0, panels);
       }
     }

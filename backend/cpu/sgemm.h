@@ -13,16 +13,16 @@ namespace cad::backend {
 template <class T>
 struct MatrixView {
   T* data = nullptr;
-  int64_t row = 0;     // elements
+  int64_t row = 0;  // elements
   int64_t column = 0;
 };
 
 struct SgemmArgs {
   int64_t m = 0, n = 0, k = 0;
-  MatrixView<const float> a;   // (m, k)
-  MatrixView<const float> b;   // (k, n)
-  MatrixView<float> c;         // (m, n); row or column stride 1 is fastest
-  bool accumulate = false;     // c += a b, else c = a b (k = 0 gives zeros)
+  MatrixView<const float> a;  // (m, k)
+  MatrixView<const float> b;  // (k, n)
+  MatrixView<float> c;        // (m, n); row or column stride 1 is fastest
+  bool accumulate = false;    // c += a b, else c = a b (k = 0 gives zeros)
 };
 
 // Packing memory one call may use, in bytes; 64-byte aligned. The same for every shape.

@@ -13,8 +13,8 @@ namespace {
 
 // Lines of one panel that exist; the rest are zeros.
 template <int Lines>
-void pack_edge(const float* source, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth,
-               float* panel) {
+void pack_edge(const float* source, int64_t line_stride, int64_t depth_stride, int64_t lines,
+               int64_t depth, float* panel) {
   for (int64_t p = 0; p < depth; ++p) {
     for (int64_t line = 0; line < Lines; ++line) {
       panel[p * Lines + line] = line < lines ? source[line * line_stride + p * depth_stride] : 0.0F;
@@ -29,26 +29,29 @@ void pack_transposed(const float* source, int64_t line_stride, int64_t depth, fl
   int64_t p = 0;
   for (; p + kBlock <= depth; p += kBlock) {
     float block[Lines][kBlock];
-    for (int line = 0; line < Lines; ++line) std::memcpy(block[line], source + line * line_stride + p, sizeof block[0]);
+    for (int line = 0; line < Lines; ++line)
+      std::memcpy(block[line], source + line * line_stride + p, sizeof block[0]);
     for (int q = 0; q < kBlock; ++q) {
       float* out = panel + (p + q) * Lines;
       for (int line = 0; line < Lines; ++line) out[line] = block[line][q];
     }
   }
   for (; p < depth; ++p) {
-    for (int line = 0; line < Lines; ++line) panel[p * Lines + line] = source[line * line_stride + p];
+    for (int line = 0; line < Lines; ++line)
+      panel[p * Lines + line] = source[line * line_stride + p];
   }
 }
 
 template <int Lines>
-void pack(const float* source, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth,
-          float* panel) {
+void pack(const float* source, int64_t line_stride, int64_t depth_stride, int64_t lines,
+          int64_t depth, float* panel) {
   for (int64_t first = 0; first < lines; first += Lines, panel += Lines * depth) {
     const float* from = source + first * line_stride;
     if (lines - first < Lines) {
       pack_edge<Lines>(from, line_stride, depth_stride, lines - first, depth, panel);
     } else if (line_stride == 1) {
-      for (int64_t p = 0; p < depth; ++p) std::memcpy(panel + p * Lines, from + p * depth_stride, Lines * sizeof(float));
+      for (int64_t p = 0; p < depth; ++p)
+        std::memcpy(panel + p * Lines, from + p * depth_stride, Lines * sizeof(float));
     } else if (depth_stride == 1) {
       pack_transposed<Lines>(from, line_stride, depth, panel);
     } else {
@@ -58,7 +61,8 @@ void pack(const float* source, int64_t line_stride, int64_t depth_stride, int64_
 }
 
 template <int Rows, int Columns>
-void multiply_portable(int64_t depth, const float* a, const float* b, float* c, int64_t c_row, bool accumulate) {
+void multiply_portable(int64_t depth, const float* a, const float* b, float* c, int64_t c_row,
+                       bool accumulate) {
   float sums[Rows][Columns] = {};
   for (int64_t p = 0; p < depth; ++p, a += Rows, b += Columns) {
     for (int i = 0; i < Rows; ++i) {
@@ -76,8 +80,9 @@ constexpr SgemmKernel kPortable = {"portable", 4, 8, multiply_portable<4, 8>, pa
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx512f"))) void multiply_avx512(int64_t depth, const float* a, const float* b, float* c,
-                                                        int64_t c_row, bool accumulate) {
+__attribute__((target("avx512f"))) void multiply_avx512(int64_t depth, const float* a,
+                                                        const float* b, float* c, int64_t c_row,
+                                                        bool accumulate) {
   constexpr int kRows = 12;
   __m512 low[kRows];
   __m512 high[kRows];
@@ -112,8 +117,9 @@ __attribute__((target("avx512f"))) void multiply_avx512(int64_t depth, const flo
   }
 }
 
-__attribute__((target("avx2,fma"))) void multiply_avx2(int64_t depth, const float* a, const float* b, float* c,
-                                                       int64_t c_row, bool accumulate) {
+__attribute__((target("avx2,fma"))) void multiply_avx2(int64_t depth, const float* a,
+                                                       const float* b, float* c, int64_t c_row,
+                                                       bool accumulate) {
   constexpr int kRows = 6;
   __m256 low[kRows];
   __m256 high[kRows];
@@ -153,7 +159,9 @@ const SgemmKernel& choose() {
 
 #else
 
-const SgemmKernel& choose() { return kPortable; }
+const SgemmKernel& choose() {
+  return kPortable;
+}
 
 #endif
 

@@ -20,10 +20,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   [[nodiscard]] int size() const { return size_; }
-  static int available_cores();          // affinity mask and cgroup quota
+  static int available_cores();  // affinity mask and cgroup quota
 
   using Job = void (*)(void* data, int thread);
-  void run(Job job, void* data);         // job(data, thread) on every thread; returns when all are done
+  void run(Job job, void* data);  // job(data, thread) on every thread; returns when all are done
 
   // f(thread) on every thread.
   template <class F>
@@ -50,8 +50,8 @@ class ThreadPool {
       if (begin < end) f(begin, end < n ? end : n);
     });
   }
-  // f(index, thread) for every index of [0, n), handed out in order as threads get free. For work of
-  // uneven size whose results do not depend on who does it.
+  // f(index, thread) for every index of [0, n), handed out in order as threads get free. For work
+  // of uneven size whose results do not depend on who does it.
   template <class F>
   void dynamic(int64_t n, F&& f) {
     if (n <= 0) return;
@@ -76,8 +76,8 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   Job job_ = nullptr;
   void* data_ = nullptr;
-  alignas(64) std::atomic<uint32_t> epoch_{0};    // a job is out when it changes
-  alignas(64) std::atomic<int32_t> pending_{0};   // threads still at work
+  alignas(64) std::atomic<uint32_t> epoch_{0};   // a job is out when it changes
+  alignas(64) std::atomic<int32_t> pending_{0};  // threads still at work
   alignas(64) std::atomic<bool> stop_{false};
 };
 

@@ -2,7 +2,6 @@
 // (it default-initialises an incomplete type) and nothing here needs. Found before the original.
 #pragma once
 
-#include "antlr4-common.h"
 #include "ANTLRErrorListener.h"
 #include "ANTLRErrorStrategy.h"
 #include "ANTLRFileStream.h"
@@ -44,8 +43,8 @@
 #include "UnbufferedCharStream.h"
 #include "UnbufferedTokenStream.h"
 #include "Vocabulary.h"
-#include "Vocabulary.h"
 #include "WritableToken.h"
+#include "antlr4-common.h"
 #include "atn/ATN.h"
 #include "atn/ATNConfig.h"
 #include "atn/ATNConfigSet.h"

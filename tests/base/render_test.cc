@@ -7,7 +7,8 @@ namespace cad {
 namespace {
 
 Diagnostic broadcast_error(FileId file) {
-  Diagnostic d = make_diagnostic(DiagId::E0001, Span{file, 10, 11}, "`+` cannot combine [B, T, D] and [B, T, F]");
+  Diagnostic d = make_diagnostic(DiagId::E0001, Span{file, 10, 11},
+                                 "`+` cannot combine [B, T, D] and [B, T, F]");
   d.label(Span{file, 8, 9}, "[B, T, D], D = 768").label(Span{file, 12, 13}, "[B, T, F], F = 3072");
   d.note("one side's dims must contain the other's").help("project first");
   return d;
@@ -35,7 +36,8 @@ TEST(Render, ShortAndJsonNameThePlace) {
   const FileId file = sources.add("gpt.cad", "y\n  x = x + h\n");
   Diagnostics all;
   all.add(broadcast_error(file));
-  EXPECT_EQ(render_short(all, sources), "gpt.cad:2:9: error[E0001]: `+` cannot combine [B, T, D] and [B, T, F]\n");
+  EXPECT_EQ(render_short(all, sources),
+            "gpt.cad:2:9: error[E0001]: `+` cannot combine [B, T, D] and [B, T, F]\n");
   const auto j = render_json(all, sources);
   EXPECT_EQ(j["diagnostics"][0]["line"], 2);
   EXPECT_EQ(j["diagnostics"][0]["end_column"], 10);

@@ -40,19 +40,25 @@ class Commands : public testing::Test {
     return text.str();
   }
   // `arguments` go through the shell, in the scratch folder; `before` is put before the binary.
-  Output run(const std::string& arguments, const std::string& before = "", const std::string& after = "") const {
-    const std::string command = "cd '" + folder_.string() + "' && " + before + " '" COLAUTO_BINARY "' " + arguments +
-                                " >.out 2>.err </dev/null " + after;
+  Output run(const std::string& arguments, const std::string& before = "",
+             const std::string& after = "") const {
+    const std::string command = "cd '" + folder_.string() + "' && " + before +
+                                " '" COLAUTO_BINARY "' " + arguments + " >.out 2>.err </dev/null " +
+                                after;
     const int raw = std::system(command.c_str());
-    Output output{read(".out"), read(".err"), WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw)};
+    Output output{read(".out"), read(".err"),
+                  WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw)};
     return output;
   }
 
   std::filesystem::path folder_;
 };
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
-inline const char* const kSmallProgram = "dim B, D = 4\nmodel Net(x: [B, D]) -> [B, D] {\n  param w : [D] = ones\n  return x * w\n}\n";
+inline const char* const kSmallProgram =
+    "dim B, D = 4\nmodel Net(x: [B, D]) -> [B, D] {\n  param w : [D] = ones\n  return x * w\n}\n";
 
 }  // namespace cad

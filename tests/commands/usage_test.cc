@@ -1,5 +1,5 @@
-// tests/commands/usage_test.cc -- flags, statuses and streams of the commands that need no training:
-// usage errors name the flag and suggest one, results go to stdout, messages to stderr.
+// tests/commands/usage_test.cc -- flags, statuses and streams of the commands that need no
+// training: usage errors name the flag and suggest one, results go to stdout, messages to stderr.
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
@@ -47,13 +47,15 @@ TEST_F(Commands, UnknownCommandAndFlag) {
 TEST_F(Commands, BadValues) {
   const std::string program = write("a.cad", kSmallProgram);
   for (const std::string flags :
-       {"--steps 1e-3x", "--steps nan", "--steps -1", "--steps 1_000", "--steps ''", "--steps 3 --steps 4",
-        "--seed x", "--devices 0", "--devices 1 --gpus 1", "--plan", "--set", "--set B", "--set =3", "--set B=",
-        "--color sometimes", "--error-format xml", "--emit tree"}) {
+       {"--steps 1e-3x", "--steps nan", "--steps -1", "--steps 1_000", "--steps ''",
+        "--steps 3 --steps 4", "--seed x", "--devices 0", "--devices 1 --gpus 1", "--plan", "--set",
+        "--set B", "--set =3", "--set B=", "--color sometimes", "--error-format xml",
+        "--emit tree"}) {
     const Output output = run("run " + program + " " + flags);
     EXPECT_EQ(output.status, 2) << flags << "\n" << output.err;
     EXPECT_TRUE(contains(output.err, "error[E0503]")) << flags << "\n" << output.err;
-    EXPECT_TRUE(contains(output.err, flags.substr(0, flags.find(' ')))) << flags << "\n" << output.err;
+    EXPECT_TRUE(contains(output.err, flags.substr(0, flags.find(' ')))) << flags << "\n"
+                                                                        << output.err;
     EXPECT_TRUE(output.out.empty()) << flags;
   }
 }
@@ -109,7 +111,8 @@ TEST_F(Commands, ColorOnlyWhenAskedForOrOnATerminal) {
   write("bad.cad", "let a = (\n");
   EXPECT_FALSE(contains(run("check bad.cad").err, "\x1b["));
   EXPECT_TRUE(contains(run("check bad.cad --color=always").err, "\x1b["));
-  EXPECT_TRUE(contains(run("check bad.cad --color=always", "NO_COLOR=1").err, "\x1b["));  // the flag wins
+  EXPECT_TRUE(
+      contains(run("check bad.cad --color=always", "NO_COLOR=1").err, "\x1b["));  // the flag wins
   EXPECT_FALSE(contains(run("check bad.cad --color=never").err, "\x1b["));
 }
 
@@ -170,7 +173,8 @@ TEST_F(Commands, StandardOutputThatCannotBeWritten) {
   const std::string command = "'" COLAUTO_BINARY "' ops >/dev/full 2>/dev/null";
   const int full = std::system(command.c_str());
   EXPECT_TRUE(WIFEXITED(full) && WEXITSTATUS(full) == 1);
-  const int closed = std::system("bash -c \"set -o pipefail; '" COLAUTO_BINARY "' explain 2>/dev/null | true\"");
+  const int closed =
+      std::system("bash -c \"set -o pipefail; '" COLAUTO_BINARY "' explain 2>/dev/null | true\"");
   EXPECT_TRUE(WIFEXITED(closed));  // a small text may fit the pipe: any status but a crash of ours
   EXPECT_NE(WEXITSTATUS(closed), 70);
 }

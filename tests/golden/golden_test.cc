@@ -44,7 +44,8 @@ std::string run_line(const fs::path& path) {
 std::vector<fs::path> programs() {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(kFolder)) {
-    if (entry.path().extension() == ".cad" && !run_line(entry.path()).empty()) found.push_back(entry.path());
+    if (entry.path().extension() == ".cad" && !run_line(entry.path()).empty())
+      found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -69,10 +70,11 @@ std::string output_of(const fs::path& path) {
   } else {
     command.replace(at, 2, name);
   }
-  const fs::path errors = fs::temp_directory_path() / ("colauto-golden-" + name + std::to_string(getpid()));
+  const fs::path errors =
+      fs::temp_directory_path() / ("colauto-golden-" + name + std::to_string(getpid()));
   int status = 0;
-  std::string text = capture("cd '" + kFolder.string() + "' && NO_COLOR=1 '" COLAUTO_BINARY "' " + command +
-                                 " 2>'" + errors.string() + "' </dev/null",
+  std::string text = capture("cd '" + kFolder.string() + "' && NO_COLOR=1 '" COLAUTO_BINARY "' " +
+                                 command + " 2>'" + errors.string() + "' </dev/null",
                              status);
   text += read_file(errors);
   fs::remove(errors);
@@ -97,13 +99,16 @@ TEST_P(Golden, PrintsWhatItShould) {
 
 INSTANTIATE_TEST_SUITE_P(Programs, Golden, testing::ValuesIn(programs()), [](const auto& info) {
   std::string name = info.param.stem().string();
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+      '_');
   return name;
 });
 
 TEST(GoldenCoverage, EveryDiagnosticIsShownAndExplained) {
   std::string all;
-  for (const fs::path& path : programs()) all += read_file(fs::path(path).replace_extension(".out"));
+  for (const fs::path& path : programs())
+    all += read_file(fs::path(path).replace_extension(".out"));
   for (size_t i = 0; i < diag_count(); ++i) {
     const std::string name = diag_name(static_cast<DiagId>(i));
     EXPECT_NE(all.find("[" + name + "]"), std::string::npos) << name << " has no golden test";
@@ -115,7 +120,8 @@ TEST(GoldenCoverage, EveryDiagnosticIsShownAndExplained) {
 TEST(GoldenCoverage, EveryExplanationIsOfADiagnostic) {
   std::set<std::string> names;
   for (size_t i = 0; i < diag_count(); ++i) names.insert(diag_name(static_cast<DiagId>(i)));
-  for (const auto& entry : fs::directory_iterator(fs::path(COLAUTO_SOURCE_DIR) / "docs" / "errors")) {
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(COLAUTO_SOURCE_DIR) / "docs" / "errors")) {
     if (entry.path().extension() == ".md") {
       EXPECT_TRUE(names.count(entry.path().stem().string())) << entry.path() << " explains nothing";
     }

@@ -57,15 +57,18 @@ TEST(GradientEdge, ReduceMaxTiesGoToTheFirstInStorageOrder) {
     EXPECT_EQ(one.gradient(one.t.b.make(op, {one.x}, one.over({"B"}))), (V{1, 0, 0, 1, 0, 0}));
   }
   Edge all({"A", "B"}, {1, 7, 2, 7, 0, 7});
-  EXPECT_EQ(all.gradient(all.t.b.make(Op::kReduceMax, {all.x}, all.over({"A", "B"}))), (V{0, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(all.gradient(all.t.b.make(Op::kReduceMax, {all.x}, all.over({"A", "B"}))),
+            (V{0, 1, 0, 0, 0, 0}));
   Edge hidden({"A", "B"}, V(6, -kInf));
-  EXPECT_EQ(hidden.gradient(hidden.t.b.make(Op::kReduceMax, {hidden.x}, hidden.over({"B"}))), (V{1, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(hidden.gradient(hidden.t.b.make(Op::kReduceMax, {hidden.x}, hidden.over({"B"}))),
+            (V{1, 0, 0, 1, 0, 0}));
 }
 
 TEST(GradientEdge, RowsOfMinusInfinity) {
   const V rows{-kInf, -kInf, -kInf, 0, -kInf, 0};
   Edge lse({"A", "B"}, rows);
-  EXPECT_EQ(lse.gradient(lse.t.b.make(Op::kLogSumExp, {lse.x}, lse.over({"B"}))), (V{0, 0, 0, 0.5, 0, 0.5}));
+  EXPECT_EQ(lse.gradient(lse.t.b.make(Op::kLogSumExp, {lse.x}, lse.over({"B"}))),
+            (V{0, 0, 0, 0.5, 0, 0.5}));
   Edge soft({"A", "B"}, rows);
   ValueId p = soft.t.b.make(Op::kSoftmax, {soft.x}, soft.over({"B"}));
   EXPECT_EQ(soft.gradient(soft.t.b.mul(p, p)), V(6, 0));
@@ -80,20 +83,23 @@ TEST(GradientEdge, MeanOfNoWeight) {
 
 TEST(GradientEdge, PowAtZero) {
   Edge square({"B"}, {0, -1, 2});
-  EXPECT_EQ(square.gradient(square.t.b.make(Op::kPow, {square.x, square.constant(2)})), (V{0, -2, 4}));
+  EXPECT_EQ(square.gradient(square.t.b.make(Op::kPow, {square.x, square.constant(2)})),
+            (V{0, -2, 4}));
   Edge base({"B"}, {0, 1, 2});
   ValueId y = base.t.x("y", {"B"});
   EXPECT_EQ(base.gradient(base.t.b.make(Op::kPow, {base.x, y}), {{0, 0, 1}}), (V{0, 0, 1}));
   Edge exponent({"B"}, {2, 3, 1});
   ValueId zero = exponent.t.x("zero", {"B"});
-  EXPECT_EQ(exponent.gradient(exponent.t.b.make(Op::kPow, {zero, exponent.x}), {{0, -2, 1}}), (V{0, 0, 0}));
+  EXPECT_EQ(exponent.gradient(exponent.t.b.make(Op::kPow, {zero, exponent.x}), {{0, -2, 1}}),
+            (V{0, 0, 0}));
 }
 
 TEST(GradientEdge, WhereKeepsNanAway) {
   Edge e({"B"}, {0, 4, 0});
   ValueId positive = e.t.b.make(Op::kGt, {e.x, e.constant(0)});
   ValueId safe = e.t.b.where(positive, e.x, e.constant(1));
-  EXPECT_EQ(e.gradient(e.t.b.where(positive, e.t.b.unary(Op::kSqrt, safe), e.constant(0))), (V{0, 0.25, 0}));
+  EXPECT_EQ(e.gradient(e.t.b.where(positive, e.t.b.unary(Op::kSqrt, safe), e.constant(0))),
+            (V{0, 0.25, 0}));
 }
 
 TEST(GradientEdge, IndicesOutsideGetNone) {

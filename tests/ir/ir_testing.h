@@ -22,7 +22,7 @@ class Bench {
   Graph g;
   Builder b{g, RegionId{0}};
   Bindings bindings;
-  DType dtype = DType::kF32;  // what x() gives
+  DType dtype = DType::kF32;   // what x() gives
   std::vector<Tensor> values;  // of the inputs, made by fill()
 
   // The dim of this name, its size a symbol of that name (or a given one).
@@ -38,19 +38,22 @@ class Bench {
   Type type(DType t, const std::vector<std::string>& names) { return {t, dims(names)}; }
 
   // An f32 parameter with values in [lo, hi), as the bench's dtype.
-  ValueId x(const std::string& name, const std::vector<std::string>& names, double lo = -2, double hi = 2) {
+  ValueId x(const std::string& name, const std::vector<std::string>& names, double lo = -2,
+            double hi = 2) {
     ValueId value = raw(name, type(DType::kF32, names), InputKind::kParam,
                         [=, this](size_t) { return lo + (hi - lo) * random(); });
     return b.cast(value, dtype);
   }
   // i32 data from -1 to the size of `limit`: both ends are outside.
-  ValueId ids(const std::string& name, const std::vector<std::string>& names, const std::string& limit) {
+  ValueId ids(const std::string& name, const std::vector<std::string>& names,
+              const std::string& limit) {
     return raw(name, type(DType::kI32, names), InputKind::kData, [=, this](size_t) {
       return std::floor(random() * static_cast<double>(bindings.at(limit) + 2)) - 1;
     });
   }
   ValueId bools(const std::string& name, const std::vector<std::string>& names) {
-    return raw(name, type(DType::kBool, names), InputKind::kData, [this](size_t) { return random() < 0.5; });
+    return raw(name, type(DType::kBool, names), InputKind::kData,
+               [this](size_t) { return random() < 0.5; });
   }
   // Given values, row-major.
   ValueId given(const std::string& name, Type t, std::vector<double> data) {
@@ -85,7 +88,11 @@ class Bench {
     return copy.run(std::move(context))[0].data;
   }
   Bench(const Bench& other)
-      : g(other.g), bindings(other.bindings), dtype(other.dtype), values(other.values), makers_(other.makers_) {}
+      : g(other.g),
+        bindings(other.bindings),
+        dtype(other.dtype),
+        values(other.values),
+        makers_(other.makers_) {}
   Bench() = default;
 
   double random() {  // a plain LCG: the same on every machine
@@ -110,11 +117,13 @@ class Bench {
 inline std::string error_of(Bench& t, Op op, std::vector<ValueId> operands, Attrs attrs = {}) {
   const auto made = t.b.try_make(op, std::move(operands), std::move(attrs));
   if (made.ok()) return "fine";
-  static const char* const kCodes[] = {"not-subset",    "missing-dim", "duplicate-dim", "size-mismatch",
-                                       "dtype", "rank",        "other"};
+  static const char* const kCodes[] = {
+      "not-subset", "missing-dim", "duplicate-dim", "size-mismatch", "dtype", "rank", "other"};
   const ShapeError& error = made.shape.errors[0];
   return std::string(kCodes[static_cast<size_t>(error.code)]) + ": " + error.detail;
 }
-inline std::string type_of(Bench& t, ValueId value) { return t.g.str(t.g.type(value)); }
+inline std::string type_of(Bench& t, ValueId value) {
+  return t.g.str(t.g.type(value));
+}
 
 }  // namespace cad::ir

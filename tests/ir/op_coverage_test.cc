@@ -48,7 +48,8 @@ TEST(Registry, EveryOpHasATest) {
     if (by_builder.count(row.enumerator) != 0) continue;
     bool found = false;
     const std::string want = std::string("Op::") + row.enumerator;
-    for (size_t at = text.find(want); at != std::string::npos && !found; at = text.find(want, at + 1)) {
+    for (size_t at = text.find(want); at != std::string::npos && !found;
+         at = text.find(want, at + 1)) {
       found = std::isalnum(static_cast<unsigned char>(text[at + want.size()])) == 0;
     }
     EXPECT_TRUE(found) << row.enumerator << " is not tested";
@@ -68,7 +69,8 @@ TEST(Registry, RulesSurviveAnyOperands) {
       Attrs attrs;
       for (int n = static_cast<int>(t.random() * 4); n > 0; --n) attrs.dims.push_back(any());
       for (int n = static_cast<int>(t.random() * 4); n > 0; --n) attrs.probs.push_back(any());
-      for (int n = static_cast<int>(t.random() * 3); n > 0; --n) attrs.groups.push_back({{any()}, {any(), any()}});
+      for (int n = static_cast<int>(t.random() * 3); n > 0; --n)
+        attrs.groups.push_back({{any()}, {any(), any()}});
       attrs.dim = any();
       attrs.to = any();
       attrs.window = any();

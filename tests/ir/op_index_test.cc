@@ -46,7 +46,8 @@ TEST_F(IndexOps, GatherAlignsSharedDims) {
 
 TEST_F(IndexOps, Gather_C1_C2) {
   ValueId w = t.x("w", {"V", "D"});
-  EXPECT_EQ(error_of(t, Op::kGather, {w, t.number(1)}, along("V")), "rank: indices of rank at least 1 are wanted");
+  EXPECT_EQ(error_of(t, Op::kGather, {w, t.number(1)}, along("V")),
+            "rank: indices of rank at least 1 are wanted");
   EXPECT_EQ(error_of(t, Op::kGather, {w, w}, along("V")), "dtype: `i32` is wanted, this is `f32`");
   EXPECT_EQ(error_of(t, Op::kGather, {w, i("ids", {"B"}, {})}, along("Q")),
             "missing-dim: `Q` is not among the dims of [V, D]");
@@ -77,7 +78,8 @@ TEST_F(IndexOps, SelectAndUnselect) {
   EXPECT_EQ(error_of(t, Op::kSelect, {x, i("v", {"A"}, {})}, along("B")),
             "rank: an index of rank 0 is wanted, this is i32[A]");
   attrs.dims = t.dims({"B"});
-  EXPECT_EQ(error_of(t, Op::kUnselect, {g, t.number(1)}, attrs), "missing-dim: [A] is not what a select along `B` gives");
+  EXPECT_EQ(error_of(t, Op::kUnselect, {g, t.number(1)}, attrs),
+            "missing-dim: [A] is not what a select along `B` gives");
 }
 
 TEST_F(IndexOps, WindowPadsStridesAndDilates) {
@@ -103,7 +105,8 @@ TEST_F(IndexOps, UnwindowSumsOverlaps) {
 }
 
 TEST_F(IndexOps, Windows_C5) {
-  const DimId y = t.g.add_dim("Y", 28), k = t.g.add_dim("K", 3), y2 = t.g.add_dim("Y2", 13), right = t.g.add_dim("R", 14);
+  const DimId y = t.g.add_dim("Y", 28), k = t.g.add_dim("K", 3), y2 = t.g.add_dim("Y2", 13),
+              right = t.g.add_dim("R", 14);
   ValueId x = t.b.zeros({DType::kF32, {y}});
   Attrs attrs;
   attrs.dim = y;
@@ -111,16 +114,19 @@ TEST_F(IndexOps, Windows_C5) {
   attrs.window = k;
   attrs.stride = 2;
   attrs.pad = 1;
-  EXPECT_EQ(error_of(t, Op::kWindow, {x}, attrs), "size-mismatch: windows of `Y` and `Y2`: 14 is not 13");
+  EXPECT_EQ(error_of(t, Op::kWindow, {x}, attrs),
+            "size-mismatch: windows of `Y` and `Y2`: 14 is not 13");
   attrs.to = right;
   EXPECT_EQ(error_of(t, Op::kWindow, {x}, attrs), "fine");
   attrs.to = y;  // Y -> Y: the same dim again
   attrs.stride = 1;
   EXPECT_EQ(error_of(t, Op::kWindow, {x}, attrs), "fine");
   attrs.stride = 0;
-  EXPECT_EQ(error_of(t, Op::kWindow, {x}, attrs), "other: stride 0, dilation 1, pad 1: at least 1, 1 and 0 are wanted");
+  EXPECT_EQ(error_of(t, Op::kWindow, {x}, attrs),
+            "other: stride 0, dilation 1, pad 1: at least 1, 1 and 0 are wanted");
   // Symbolic: half the rows, decided by the algebra alone.
-  const DimId n = t.g.add_dim("N", Size::symbol("N")), m = t.g.add_dim("M", Size::floor_div(Size::symbol("N") + 1, 2));
+  const DimId n = t.g.add_dim("N", Size::symbol("N")),
+              m = t.g.add_dim("M", Size::floor_div(Size::symbol("N") + 1, 2));
   attrs.dim = n;
   attrs.to = m;
   attrs.stride = 2;
@@ -157,7 +163,8 @@ TEST_F(IndexOps, SlotsInOrderOfArrival) {
   t.bindings = {{"N", 3}, {"A", 2}, {"E", 3}, {"M", 2}};
   ValueId expert = i("expert", {"N", "A"}, {0, 2, 0, 1, 0, 7});
   ValueId r = t.b.make(Op::kSlots, {expert}, along("E", "M", "A"));
-  EXPECT_EQ(t.eval(r), (V{0, 4, 1, 2, -1, -1}));  // the third 0 finds M = 2 slots taken; 7 is no expert
+  EXPECT_EQ(t.eval(r),
+            (V{0, 4, 1, 2, -1, -1}));  // the third 0 finds M = 2 slots taken; 7 is no expert
   EXPECT_EQ(error_of(t, Op::kSlots, {expert}, along("E", "M", "Q")),
             "missing-dim: `Q` is not among the dims of i32[N, A]");
 }

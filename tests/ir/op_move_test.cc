@@ -55,7 +55,8 @@ TEST_F(Move, SplitAndMerge) {
 TEST_F(Move, NewDimsStandWhereTheFirstOldOneStood) {
   ValueId y = t.x("y", {"A", "Q", "B", "R"});
   EXPECT_EQ(type_of(t, t.b.make(Op::kReshape, {y}, grouped({{{"B", "A"}, {"C"}}}))), "[C, Q, R]");
-  EXPECT_EQ(type_of(t, t.b.make(Op::kReshape, {y}, grouped({{{"Q"}, {"X", "Y"}}, {{}, {"U"}}}))), "[A, X, Y, B, R, U]");
+  EXPECT_EQ(type_of(t, t.b.make(Op::kReshape, {y}, grouped({{{"Q"}, {"X", "Y"}}, {{}, {"U"}}}))),
+            "[A, X, Y, B, R, U]");
 }
 
 TEST_F(Move, UnitDims) {
@@ -66,11 +67,16 @@ TEST_F(Move, UnitDims) {
 }
 
 TEST_F(Move, GroupsFit_C2) {
-  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"Q"}, {"S"}}})), "missing-dim: `Q` is not among the dims of [A, B]");
-  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"B"}, {"A"}}})), "duplicate-dim: the result would hold `A` twice");
-  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"B"}, {"S"}}, {{"B"}, {"N"}}})), "duplicate-dim: `B` is taken twice");
-  EXPECT_EQ(error_of(t, Op::kReshape, {x}, grouped({{{"A", "B"}, {"S", "N"}}})), "other: 2 dims cannot become 2 at once");
-  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"A", "B"}, {"C"}}})), "other: 2 dims cannot become 1 at once");
+  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"Q"}, {"S"}}})),
+            "missing-dim: `Q` is not among the dims of [A, B]");
+  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"B"}, {"A"}}})),
+            "duplicate-dim: the result would hold `A` twice");
+  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"B"}, {"S"}}, {{"B"}, {"N"}}})),
+            "duplicate-dim: `B` is taken twice");
+  EXPECT_EQ(error_of(t, Op::kReshape, {x}, grouped({{{"A", "B"}, {"S", "N"}}})),
+            "other: 2 dims cannot become 2 at once");
+  EXPECT_EQ(error_of(t, Op::kRename, {x}, grouped({{{"A", "B"}, {"C"}}})),
+            "other: 2 dims cannot become 1 at once");
 }
 
 TEST_F(Move, Sizes_C3) {
@@ -81,7 +87,8 @@ TEST_F(Move, Sizes_C3) {
   ValueId y = t.b.zeros({DType::kF32, {four, d}});
   Attrs attrs;
   attrs.groups = {{{four}, {five}}};
-  EXPECT_EQ(error_of(t, Op::kRename, {y}, attrs), "size-mismatch: rename of `four`, `five`: 4 is not 5");
+  EXPECT_EQ(error_of(t, Op::kRename, {y}, attrs),
+            "size-mismatch: rename of `four`, `five`: 4 is not 5");
   attrs.groups = {{{d}, {h, k}}};  // equal as rational functions: nothing left to check
   auto made = t.b.try_make(Op::kReshape, {y}, attrs);
   EXPECT_TRUE(made.ok());
@@ -96,7 +103,8 @@ TEST_F(Move, Sizes_C3) {
   // A constant difference decides, whatever the symbols are.
   const DimId more = g.add_dim("more", Size::symbol("D") + 1);
   attrs.groups = {{{d}, {more}}};
-  EXPECT_EQ(error_of(t, Op::kRename, {y}, attrs), "size-mismatch: rename of `D`, `more`: D is not D + 1");
+  EXPECT_EQ(error_of(t, Op::kRename, {y}, attrs),
+            "size-mismatch: rename of `D`, `more`: D is not D + 1");
 }
 
 TEST_F(Move, Slice) {
@@ -110,13 +118,16 @@ TEST_F(Move, Slice) {
   attrs.dim = four;
   attrs.to = two;
   attrs.start = 3;
-  EXPECT_EQ(error_of(t, Op::kSlice, {y}, attrs), "size-mismatch: end of the slice of `four`: 5 is more than 4");
+  EXPECT_EQ(error_of(t, Op::kSlice, {y}, attrs),
+            "size-mismatch: end of the slice of `four`: 5 is more than 4");
   attrs.start = Size::symbol("S");
   auto made = t.b.try_make(Op::kSlice, {y}, attrs);
   ASSERT_EQ(made.shape.conditions.size(), 1U);
   EXPECT_TRUE(made.shape.conditions[0].at_most);
-  EXPECT_EQ(error_of(t, Op::kSlice, {x}, along("Q", "N")), "missing-dim: `Q` is not among the dims of [A, B]");
-  EXPECT_EQ(error_of(t, Op::kSlice, {x}, along("B", "A")), "duplicate-dim: the result would hold `A` twice");
+  EXPECT_EQ(error_of(t, Op::kSlice, {x}, along("Q", "N")),
+            "missing-dim: `Q` is not among the dims of [A, B]");
+  EXPECT_EQ(error_of(t, Op::kSlice, {x}, along("B", "A")),
+            "duplicate-dim: the result would hold `A` twice");
 }
 
 TEST_F(Move, Pad) {
@@ -140,9 +151,14 @@ TEST_F(Move, ConcatOperandsAgree_C4) {
   Attrs attrs;
   attrs.dims = t.dims({"B", "N"});
   attrs.to = t.dim("P");
-  EXPECT_EQ(error_of(t, Op::kConcat, {x, t.x("y", {"N"})}, attrs), "not-subset: [A, B] and [N] differ in `A`");
+  EXPECT_EQ(error_of(t, Op::kConcat, {x, t.x("y", {"N"})}, attrs),
+            "not-subset: [A, B] and [N] differ in `A`");
   EXPECT_EQ(error_of(t, Op::kConcat, {x}, attrs), "other: 2 dims for 1 operands");
-  ValueId whole = t.b.make(Op::kCast, {x}, [] { Attrs a; a.dtype = DType::kI32; return a; }());
+  ValueId whole = t.b.make(Op::kCast, {x}, [] {
+    Attrs a;
+    a.dtype = DType::kI32;
+    return a;
+  }());
   attrs.dims = t.dims({"B", "B"});
   EXPECT_EQ(error_of(t, Op::kConcat, {x, whole}, attrs), "dtype: the operands are `f32` and `i32`");
 }
@@ -155,7 +171,8 @@ TEST_F(Move, Stack) {
   EXPECT_EQ(type_of(t, r), "[N, A, B]");
   EXPECT_EQ(t.eval(r), (V{0, 1, 2, 3, 4, 5, 10, 12, 14, 11, 13, 15}));
   attrs.to = t.g.add_dim("three", 3);
-  EXPECT_EQ(error_of(t, Op::kStack, {x, y}, attrs), "size-mismatch: `three` and the number of operands: 3 is not 2");
+  EXPECT_EQ(error_of(t, Op::kStack, {x, y}, attrs),
+            "size-mismatch: `three` and the number of operands: 3 is not 2");
 }
 
 TEST_F(Move, FlipAndTranspose) {

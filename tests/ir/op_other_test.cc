@@ -1,4 +1,5 @@
-// tests/ir/op_other_test.cc -- leaves, contract, random ops, repeat, attention: constraints and values.
+// tests/ir/op_other_test.cc -- leaves, contract, random ops, repeat, attention: constraints and
+// values.
 #include <limits>
 
 #include "ir/random.h"
@@ -15,7 +16,8 @@ Attrs over(Dims dims) {
   return attrs;
 }
 
-// --- leaves -------------------------------------------------------------------------------------------
+// --- leaves
+// -------------------------------------------------------------------------------------------
 
 TEST(Leaf, IotaAndConst) {
   Bench t;
@@ -46,7 +48,8 @@ TEST(Leaf, Const_C1) {
 TEST(Leaf, InputsInOrder) {
   Bench t;
   t.bindings = {{"N", 2}};
-  ValueId a = t.given("a", t.type(DType::kF32, {"N"}), {1, 2}), b = t.given("b", t.type(DType::kF32, {"N"}), {5, 7});
+  ValueId a = t.given("a", t.type(DType::kF32, {"N"}), {1, 2}),
+          b = t.given("b", t.type(DType::kF32, {"N"}), {5, 7});
   EXPECT_EQ(t.g.inputs[1].value, b);
   EXPECT_EQ(t.eval(t.b.sub(b, a)), (V{4, 5}));
   EXPECT_EQ(t.eval(a), (V{1, 2}));
@@ -77,7 +80,8 @@ TEST(GraphArena, TenThousandNodesAreQuick) {
   EXPECT_EQ(type_of(t, x), "[B, T, D]");
 }
 
-// --- contract -----------------------------------------------------------------------------------------
+// --- contract
+// -----------------------------------------------------------------------------------------
 
 TEST(Contract, MatrixProduct) {
   Bench t;
@@ -103,15 +107,18 @@ TEST(Contract, SharedDimsAreBatch) {
 TEST(Contract, C1_C2_C3) {
   Bench t;
   ValueId a = t.x("a", {"M", "K"}), b = t.x("b", {"K", "N"});
-  EXPECT_EQ(error_of(t, Op::kContract, {a, b}, over(t.dims({"M"}))), "missing-dim: `M` is not among the dims of [K, N]");
-  EXPECT_EQ(error_of(t, Op::kContract, {a, b}, over(t.dims({"K", "K"}))), "duplicate-dim: `K` is summed twice");
+  EXPECT_EQ(error_of(t, Op::kContract, {a, b}, over(t.dims({"M"}))),
+            "missing-dim: `M` is not among the dims of [K, N]");
+  EXPECT_EQ(error_of(t, Op::kContract, {a, b}, over(t.dims({"K", "K"}))),
+            "duplicate-dim: `K` is summed twice");
   EXPECT_EQ(error_of(t, Op::kContract, {a, t.b.cast(b, DType::kBF16)}, over(t.dims({"K"}))),
             "dtype: the operands are `f32` and `bf16`");
   EXPECT_EQ(error_of(t, Op::kContract, {a, t.b.cast(b, DType::kI32)}, over(t.dims({"K"}))),
             "dtype: a float type is wanted, this is `i32`");
 }
 
-// --- random -------------------------------------------------------------------------------------------
+// --- random
+// -------------------------------------------------------------------------------------------
 
 struct RandomOps : ::testing::Test {
   Bench t;
@@ -151,8 +158,10 @@ TEST_F(RandomOps, DropoutEnds) {
   ValueId x = t.given("x", t.type(DType::kF32, {"B", "D"}), V(200, 3));
   EXPECT_EQ(t.eval(t.b.make(Op::kDropout, {x}, site({}, 0)), context), V(200, 3));
   EXPECT_EQ(t.eval(t.b.make(Op::kDropout, {x}, site({}, 1)), context), V(200, 0));
-  EXPECT_EQ(error_of(t, Op::kDropout, {x}, site({}, 1.5)), "other: the probability 1.5 is not in 0 to 1");
-  EXPECT_EQ(error_of(t, Op::kDropout, {x, x}, site({}, 0.5)), "dtype: `i32[]` is wanted, this is [B, D]");
+  EXPECT_EQ(error_of(t, Op::kDropout, {x}, site({}, 1.5)),
+            "other: the probability 1.5 is not in 0 to 1");
+  EXPECT_EQ(error_of(t, Op::kDropout, {x, x}, site({}, 0.5)),
+            "dtype: `i32[]` is wanted, this is [B, D]");
 }
 
 TEST_F(RandomOps, MicroBatchesAreRowsOfTheStep) {
@@ -167,7 +176,8 @@ TEST_F(RandomOps, MicroBatchesAreRowsOfTheStep) {
     const V part = t.eval(z, context);
     for (int64_t d = 0; d < 50; ++d) {
       for (int64_t b = 0; b < 4; ++b) {
-        ASSERT_EQ(part[static_cast<size_t>(d * 4 + b)], whole[static_cast<size_t>(d * 8 + b + offset)]);
+        ASSERT_EQ(part[static_cast<size_t>(d * 4 + b)],
+                  whole[static_cast<size_t>(d * 8 + b + offset)]);
       }
     }
   }
@@ -175,7 +185,8 @@ TEST_F(RandomOps, MicroBatchesAreRowsOfTheStep) {
 
 TEST_F(RandomOps, Distributions) {
   double sum = 0, squares = 0;
-  for (double x : t.eval(t.b.make(Op::kNormal, {f(2)}, site({"B", "D"})), context)) sum += x, squares += x * x;
+  for (double x : t.eval(t.b.make(Op::kNormal, {f(2)}, site({"B", "D"})), context))
+    sum += x, squares += x * x;
   EXPECT_NEAR(sum / 200, 0, 0.6);
   EXPECT_NEAR(squares / 200, 4, 1.5);
   for (double x : t.eval(t.b.make(Op::kUniform, {f(-3), f(-1)}, site({"B", "D"})), context)) {
@@ -189,13 +200,18 @@ TEST_F(RandomOps, Distributions) {
 }
 
 TEST_F(RandomOps, Operands_C1_C3) {
-  EXPECT_EQ(error_of(t, Op::kNormal, {t.number(1)}, site({"B"})), "dtype: `f32[]` is wanted, this is i32[]");
-  EXPECT_EQ(error_of(t, Op::kUniform, {f(1)}, site({"B"})), "other: 2 operands are wanted, there are 1");
-  EXPECT_EQ(error_of(t, Op::kBernoulli, {t.x("p", {"B"})}, site({"B"})), "rank: `f32[]` is wanted, this is [B]");
-  EXPECT_EQ(error_of(t, Op::kNormal, {f(1)}, site({"B", "B"})), "duplicate-dim: the result would hold `B` twice");
+  EXPECT_EQ(error_of(t, Op::kNormal, {t.number(1)}, site({"B"})),
+            "dtype: `f32[]` is wanted, this is i32[]");
+  EXPECT_EQ(error_of(t, Op::kUniform, {f(1)}, site({"B"})),
+            "other: 2 operands are wanted, there are 1");
+  EXPECT_EQ(error_of(t, Op::kBernoulli, {t.x("p", {"B"})}, site({"B"})),
+            "rank: `f32[]` is wanted, this is [B]");
+  EXPECT_EQ(error_of(t, Op::kNormal, {f(1)}, site({"B", "B"})),
+            "duplicate-dim: the result would hold `B` twice");
 }
 
-// --- repeat -------------------------------------------------------------------------------------------
+// --- repeat
+// -------------------------------------------------------------------------------------------
 
 // carry h: h = h * w[i] + k; collects h. Loop dim L.
 struct Repeat : ::testing::Test {
@@ -252,7 +268,8 @@ TEST_F(Repeat, Nested) {
   outer.carries = 1;
   outer.invariants = 2;
   t.g.add_argument(outer.body, t.type(DType::kI32, {}));
-  ValueId ah = t.g.add_argument(outer.body, t.g.type(h)), aw = t.g.add_argument(outer.body, t.g.type(w));
+  ValueId ah = t.g.add_argument(outer.body, t.g.type(h)),
+          aw = t.g.add_argument(outer.body, t.g.type(w));
   ValueId ak = t.g.add_argument(outer.body, t.g.type(k));
   Builder body(t.g, outer.body);
   auto inner = body.repeat(loop, {ah, aw, ak});
@@ -267,26 +284,31 @@ TEST_F(Repeat, Constraints) {
     return made.ok() ? std::string("fine") : made.shape.errors[0].detail;
   };
   EXPECT_EQ(error(loop, {h, w, k}), "fine");
-  EXPECT_NE(error(loop, {h, w}).find("there are 2 operands"), std::string::npos);                        // (C1)
-  EXPECT_EQ(error(loop, {h, h, k}), "`L` is not the first dim of [N]");                                  // (C2)
-  EXPECT_EQ(error(loop, {h, w, h}), "the body's argument is f32[], [N] is wanted");                      // (C2)
+  EXPECT_NE(error(loop, {h, w}).find("there are 2 operands"), std::string::npos);    // (C1)
+  EXPECT_EQ(error(loop, {h, h, k}), "`L` is not the first dim of [N]");              // (C2)
+  EXPECT_EQ(error(loop, {h, w, h}), "the body's argument is f32[], [N] is wanted");  // (C2)
   Builder body(t.g, loop.body);
   t.g.region(loop.body).results[0] = body.sum(t.g.region(loop.body).args[1], t.dims({"N"}));
-  EXPECT_EQ(error(loop, {h, w, k}), "a carried value at the body's end is f32[], [N] is wanted");        // (C3)
-  t.g.region(loop.body).results = {t.g.region(loop.body).args[1],
-                                   body.broadcast(t.g.region(loop.body).args[1], t.dims({"N", "L"}))};
-  EXPECT_EQ(error(loop, {h, w, k}), "the result would hold `L` twice");                                  // (C4)
-  EXPECT_EQ(error_of(t, Op::kRepeat, {h}), "other: a `repeat` is checked with its body: repeat_shape");
+  EXPECT_EQ(error(loop, {h, w, k}),
+            "a carried value at the body's end is f32[], [N] is wanted");  // (C3)
+  t.g.region(loop.body).results = {
+      t.g.region(loop.body).args[1],
+      body.broadcast(t.g.region(loop.body).args[1], t.dims({"N", "L"}))};
+  EXPECT_EQ(error(loop, {h, w, k}), "the result would hold `L` twice");  // (C4)
+  EXPECT_EQ(error_of(t, Op::kRepeat, {h}),
+            "other: a `repeat` is checked with its body: repeat_shape");
 }
 
-// --- attention ----------------------------------------------------------------------------------------
+// --- attention
+// ----------------------------------------------------------------------------------------
 
 // The fused op against its composition, built from the small ops; and all rows hidden.
 TEST(Attention, IsItsComposition) {
   for (int variant = 0; variant < 4; ++variant) {
     Bench t;
     t.bindings = {{"B", 2}, {"T", 3}, {"S", 3}, {"H", 2}, {"K", 2}, {"F", 2}};
-    ValueId q = t.x("q", {"B", "T", "H", "K"}), k = t.x("k", {"B", "S", "H", "K"}), v = t.x("v", {"B", "S", "H", "F"});
+    ValueId q = t.x("q", {"B", "T", "H", "K"}), k = t.x("k", {"B", "S", "H", "K"}),
+            v = t.x("v", {"B", "S", "H", "F"});
     ValueId mask = t.bools("mask", {"B", "S"});
     Attrs attrs = over(t.dims({"T", "S", "K"}));
     attrs.probs = t.dims({"B", "T", "H", "S"});
@@ -300,13 +322,15 @@ TEST(Attention, IsItsComposition) {
     EXPECT_EQ(type_of(t, fused[1]), "[B, T, H]");
 
     ValueId hidden = t.b.constant(-std::numeric_limits<double>::infinity(), DType::kF32);
-    ValueId s = t.b.mul(t.b.make(Op::kContract, {q, k}, over(t.dims({"K"}))), t.b.constant(0.5, DType::kF32));
+    ValueId s = t.b.mul(t.b.make(Op::kContract, {q, k}, over(t.dims({"K"}))),
+                        t.b.constant(0.5, DType::kF32));
     s = t.b.where(mask, s, hidden);
     if (attrs.causal) {
       Attrs it, is;
       it.dim = t.dim("T");
       is.dim = t.dim("S");
-      ValueId ge = t.b.make(Op::kGe, {t.b.make(Op::kIota, {}, it), t.b.make(Op::kIota, {}, is)}, over(t.dims({"T", "S"})));
+      ValueId ge = t.b.make(Op::kGe, {t.b.make(Op::kIota, {}, it), t.b.make(Op::kIota, {}, is)},
+                            over(t.dims({"T", "S"})));
       s = t.b.where(ge, s, hidden);
     }
     ValueId p = t.b.make(Op::kSoftmax, {s}, over(t.dims({"S"})));
@@ -346,10 +370,12 @@ TEST(Attention, Constraints) {
   EXPECT_EQ(error_of(t, Op::kAttentionGrad, {q, k, v, made[0], made[0], made[0]}, attrs),
             "other: out, lse and g are not what attention gives");
   attrs.masked = true;
-  EXPECT_EQ(error_of(t, Op::kAttention, {q, k, v, t.bools("m", {"F"})}, attrs), "not-subset: the mask has dims of its own");
+  EXPECT_EQ(error_of(t, Op::kAttention, {q, k, v, t.bools("m", {"F"})}, attrs),
+            "not-subset: the mask has dims of its own");
   attrs.masked = false;
   attrs.probs = t.dims({"T"});
-  EXPECT_EQ(error_of(t, Op::kAttention, {q, k, v}, attrs), "other: `T` are not the dims of the scores");
+  EXPECT_EQ(error_of(t, Op::kAttention, {q, k, v}, attrs),
+            "other: `T` are not the dims of the scores");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// tests/ir/op_pointwise_test.cc -- pointwise ops: constraints (C1)-(C3) of ir/op_pointwise.cc and values.
+// tests/ir/op_pointwise_test.cc -- pointwise ops: constraints (C1)-(C3) of ir/op_pointwise.cc and
+// values.
 #include <limits>
 
 #include "tests/ir/ir_testing.h"
@@ -14,7 +15,8 @@ std::vector<double> values(Op op, DType dtype, std::vector<std::vector<double>> 
   t.bindings = {{"N", static_cast<int64_t>(operands[0].size())}};
   std::vector<ValueId> in;
   for (size_t i = 0; i < operands.size(); ++i) {
-    in.push_back(t.given(std::string(1, static_cast<char>('a' + i)), t.type(dtype, {"N"}), operands[i]));
+    in.push_back(
+        t.given(std::string(1, static_cast<char>('a' + i)), t.type(dtype, {"N"}), operands[i]));
   }
   return t.eval(t.b.make(op, in));
 }
@@ -34,8 +36,10 @@ TEST(Pointwise, Arithmetic) {
 }
 
 TEST(Pointwise, FloorDivisionAndMod) {
-  EXPECT_EQ(values(Op::kFloorDiv, DType::kI32, {{7, -7, 7, -7, 5}, {2, 2, -2, -2, 0}}), (V{3, -4, -4, 3, 0}));
-  EXPECT_EQ(values(Op::kMod, DType::kI32, {{7, -7, 7, -7, 5}, {4, 4, -4, -4, 0}}), (V{3, 1, -1, -3, 5}));
+  EXPECT_EQ(values(Op::kFloorDiv, DType::kI32, {{7, -7, 7, -7, 5}, {2, 2, -2, -2, 0}}),
+            (V{3, -4, -4, 3, 0}));
+  EXPECT_EQ(values(Op::kMod, DType::kI32, {{7, -7, 7, -7, 5}, {4, 4, -4, -4, 0}}),
+            (V{3, 1, -1, -3, 5}));
   EXPECT_EQ(floats(Op::kFloorDiv, {{7.5, -0.5}, {2, 1}}), (V{3, -1}));
   EXPECT_EQ(floats(Op::kMod, {{7.5, -0.5}, {2, 1}}), (V{1.5, 0.5}));
 }
@@ -128,7 +132,8 @@ TEST(Pointwise, StopAndBroadcast) {
 
 TEST(Pointwise, ResultHasTheDimsOfTheOperandThatContainsAll_C2) {
   Bench t;
-  ValueId big = t.x("big", {"B", "T", "D"}), small = t.x("small", {"D", "B"}), same = t.x("same", {"D", "T", "B"});
+  ValueId big = t.x("big", {"B", "T", "D"}), small = t.x("small", {"D", "B"}),
+          same = t.x("same", {"D", "T", "B"});
   EXPECT_EQ(type_of(t, t.b.add(small, big)), "[B, T, D]");
   EXPECT_EQ(type_of(t, t.b.add(same, big)), "[D, T, B]");
   EXPECT_EQ(type_of(t, t.b.mul(t.b.constant(2.0, DType::kF32), small)), "[D, B]");
@@ -143,10 +148,12 @@ TEST(Pointwise, NeitherContainsTheOther_C2) {
   ASSERT_EQ(made.shape.errors.size(), 1U);
   EXPECT_EQ(made.shape.errors[0].code, ShapeError::Code::kNotSubset);
   EXPECT_EQ(made.shape.errors[0].dims, t.dims({"D", "F"}));
-  EXPECT_EQ(made.shape.errors[0].detail, "one side's dims must contain the other's; `D`, `F` are not on every side");
+  EXPECT_EQ(made.shape.errors[0].detail,
+            "one side's dims must contain the other's; `D`, `F` are not on every side");
   ValueId c = t.bools("c", {"T"});
-  EXPECT_EQ(error_of(t, Op::kWhere, {c, t.x("u", {"B"}), t.x("v", {})}),
-            "not-subset: one operand's dims must contain the others'; `T`, `B` are not on every side");
+  EXPECT_EQ(
+      error_of(t, Op::kWhere, {c, t.x("u", {"B"}), t.x("v", {})}),
+      "not-subset: one operand's dims must contain the others'; `T`, `B` are not on every side");
 }
 
 TEST(Pointwise, GivenDims_C3) {
@@ -170,7 +177,8 @@ TEST(Pointwise, GivenDims_C3) {
 
 TEST(Pointwise, DTypes_C1) {
   Bench t;
-  ValueId f = t.x("f", {"B"}), c = t.bools("c", {"B"}), i = t.number(3), h = t.b.cast(f, DType::kBF16);
+  ValueId f = t.x("f", {"B"}), c = t.bools("c", {"B"}), i = t.number(3),
+          h = t.b.cast(f, DType::kBF16);
   EXPECT_EQ(error_of(t, Op::kAdd, {f, i}), "dtype: the operands are `f32` and `i32`");
   EXPECT_EQ(error_of(t, Op::kAdd, {f, h}), "dtype: the operands are `f32` and `bf16`");
   EXPECT_EQ(error_of(t, Op::kAdd, {c, c}), "dtype: a number type is wanted, this is `bool`");

@@ -61,7 +61,8 @@ TEST_F(Reduce, MeanWeight_C4) {
   ValueId w = t.x("w", {"Q", "B"}), half = t.b.cast(x, DType::kBF16);
   EXPECT_EQ(error_of(t, Op::kMean, {x, w}, attrs),
             "not-subset: one side's dims must contain the other's; `A`, `Q` are not on both");
-  EXPECT_EQ(error_of(t, Op::kMean, {x, half}, attrs), "dtype: the values are `f32`, the weight `bf16`");
+  EXPECT_EQ(error_of(t, Op::kMean, {x, half}, attrs),
+            "dtype: the values are `f32`, the weight `bf16`");
 }
 
 TEST_F(Reduce, MaxAndMin) {
@@ -127,16 +128,19 @@ TEST_F(Reduce, Dims_C2) {
   attrs.dims = t.dims({"B", "B"});
   EXPECT_EQ(error_of(t, Op::kSoftmax, {x}, attrs), "duplicate-dim: `B` is listed twice");
   attrs.dim = t.dim("Q");
-  EXPECT_EQ(error_of(t, Op::kCumSum, {x}, attrs), "missing-dim: `Q` is not among the dims of [A, B]");
+  EXPECT_EQ(error_of(t, Op::kCumSum, {x}, attrs),
+            "missing-dim: `Q` is not among the dims of [A, B]");
 }
 
 TEST_F(Reduce, DTypes_C1) {
   Attrs attrs;
   attrs.dims = t.dims({"B"});
   ValueId c = t.bools("c", {"B"}), i = t.b.cast(x, DType::kI32);
-  EXPECT_EQ(error_of(t, Op::kReduceMax, {c}, attrs), "dtype: a number type is wanted, this is `bool`");
+  EXPECT_EQ(error_of(t, Op::kReduceMax, {c}, attrs),
+            "dtype: a number type is wanted, this is `bool`");
   EXPECT_EQ(error_of(t, Op::kSoftmax, {i}, attrs), "dtype: a float type is wanted, this is `i32`");
-  EXPECT_EQ(error_of(t, Op::kLogSumExp, {i}, attrs), "dtype: a float type is wanted, this is `i32`");
+  EXPECT_EQ(error_of(t, Op::kLogSumExp, {i}, attrs),
+            "dtype: a float type is wanted, this is `i32`");
 }
 
 }  // namespace

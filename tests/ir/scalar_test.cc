@@ -47,7 +47,8 @@ TEST(Scalar, AsSize) {
 }
 
 TEST(Scalar, Whole) {
-  for (const char* text : {"7", "L * 2", "L - 3", "D // H", "4 / 2", "max(L, 3)", "floor(L / 2)", "-L"}) {
+  for (const char* text :
+       {"7", "L * 2", "L - 3", "D // H", "4 / 2", "max(L, 3)", "floor(L / 2)", "-L"}) {
     EXPECT_TRUE(p(text).is_whole()) << text;
   }
   for (const char* text : {"1 / 2", "2.5", "sqrt(L)", "0.5 * L", "D / H", "L ^ 2.5", "inf"}) {
@@ -66,11 +67,32 @@ TEST(Scalar, Equality) {
 
 TEST(Scalar, TextRoundTrips) {
   EXPECT_EQ(p("0.02 / sqrt(2*L)").str(), "0.02 / sqrt(2*L)");
-  for (const char* text :
-       {"0.02 / sqrt(2*L)", "1e-06", "0.1", "-3", "inf", "-inf", "nan", "1 / (L / 2)", "(1 / L) / 2", "2 ^ (L / 3)",
-        "(L / 3) ^ 2", "-(1 / L)", "-(1 / L) ^ 2", "1 - (2 - 1 / L)", "1 / L - 2 - 0.5", "floor(L / 2) % 3",
-        "L // 2 * 0.5", "size(D/H)", "0.5 * size((Y + 1)//2)", "(2*L + 1) / 3", "min(L, 3) - max(K, 2.5)",
-        "1e300 * L / 3", "0.1 ^ -L", "(-2) ^ (1 / L)", "123456789012 / L", "rsqrt(D / 7) * -0.5"}) {
+  for (const char* text : {"0.02 / sqrt(2*L)",
+                           "1e-06",
+                           "0.1",
+                           "-3",
+                           "inf",
+                           "-inf",
+                           "nan",
+                           "1 / (L / 2)",
+                           "(1 / L) / 2",
+                           "2 ^ (L / 3)",
+                           "(L / 3) ^ 2",
+                           "-(1 / L)",
+                           "-(1 / L) ^ 2",
+                           "1 - (2 - 1 / L)",
+                           "1 / L - 2 - 0.5",
+                           "floor(L / 2) % 3",
+                           "L // 2 * 0.5",
+                           "size(D/H)",
+                           "0.5 * size((Y + 1)//2)",
+                           "(2*L + 1) / 3",
+                           "min(L, 3) - max(K, 2.5)",
+                           "1e300 * L / 3",
+                           "0.1 ^ -L",
+                           "(-2) ^ (1 / L)",
+                           "123456789012 / L",
+                           "rsqrt(D / 7) * -0.5"}) {
     const Scalar scalar = p(text);
     auto again = Scalar::parse(scalar.str());
     ASSERT_TRUE(again.ok()) << scalar.str();
@@ -80,7 +102,8 @@ TEST(Scalar, TextRoundTrips) {
 }
 
 TEST(Scalar, ParseRefuses) {
-  for (const char* text : {"", "1 +", "sqrt()", "sqrt(1, 2)", "tan(1)", "(1", "1 2", "size(T", "?"}) {
+  for (const char* text :
+       {"", "1 +", "sqrt()", "sqrt(1, 2)", "tan(1)", "(1", "1 2", "size(T", "?"}) {
     EXPECT_FALSE(Scalar::parse(text).ok()) << text;
   }
   EXPECT_FALSE(Scalar::parse(std::string(100000, '(')).ok());

@@ -113,10 +113,26 @@ TEST(Size, TextIsReadable) {
 }
 
 TEST(Size, TextRoundTrips) {
-  for (const char* text :
-       {"0", "-7", "T", "D.1", "8*B*D^2*T + 4*B*D*S*T", "D/H", "(A + B)/(C*D)", "(Y + 1)//2", "-T", "1 - T",
-        "(Y//2)*B + 3", "((Y + 1)//2)^2", "(A//B)//C", "A//(B//C)", "(A/B)//C + 1", "B*((Y + 1)//2)/(H*K)", "-A - B",
-        "(-A)//2", "2*(A//3)/7", "9223372036854775807*A"}) {
+  for (const char* text : {"0",
+                           "-7",
+                           "T",
+                           "D.1",
+                           "8*B*D^2*T + 4*B*D*S*T",
+                           "D/H",
+                           "(A + B)/(C*D)",
+                           "(Y + 1)//2",
+                           "-T",
+                           "1 - T",
+                           "(Y//2)*B + 3",
+                           "((Y + 1)//2)^2",
+                           "(A//B)//C",
+                           "A//(B//C)",
+                           "(A/B)//C + 1",
+                           "B*((Y + 1)//2)/(H*K)",
+                           "-A - B",
+                           "(-A)//2",
+                           "2*(A//3)/7",
+                           "9223372036854775807*A"}) {
     const Size size = s(text);
     auto again = Size::parse(size.str());
     ASSERT_TRUE(again.ok()) << size.str();
@@ -126,7 +142,8 @@ TEST(Size, TextRoundTrips) {
 }
 
 TEST(Size, ParseRefuses) {
-  for (const char* text : {"", "T +", "(T", "T)", "2 ** 3", "T^-1", "T^99", "99999999999999999999", "a b", "?"}) {
+  for (const char* text :
+       {"", "T +", "(T", "T)", "2 ** 3", "T^-1", "T^99", "99999999999999999999", "a b", "?"}) {
     EXPECT_FALSE(Size::parse(text).ok()) << text;
   }
   EXPECT_FALSE(Size::parse(std::string(5000, '(')).ok());

@@ -85,7 +85,8 @@ Graph loop_program() {
   p.g.inputs[1].init.scale =
       Scalar::call("div", {Scalar(0.02), Scalar::call("sqrt", {Scalar::size(Size::symbol("B"))})});
   p.g.inputs[2].init.kind = Init::Kind::kUniform;
-  p.g.inputs[2].init.scale = Scalar::call("div", {Scalar(1.0), Scalar::size(Size(3) * Size::symbol("B") * Size::symbol("B"))});
+  p.g.inputs[2].init.scale = Scalar::call(
+      "div", {Scalar(1.0), Scalar::size(Size(3) * Size::symbol("B") * Size::symbol("B"))});
   p.g.inputs[1].frozen = true;
   p.g.inputs[1].decay = Input::Decay::kNever;
   Body body(p.g, L);

@@ -16,7 +16,9 @@ Attrs over(std::vector<ir::DimId> dims) {
   return a;
 }
 
-struct Sizes { int64_t b, t, d; };
+struct Sizes {
+  int64_t b, t, d;
+};
 const std::vector<Sizes> kSizes = {{2, 3, 32}, {1, 1, 1}, {3, 5, 67}, {4, 33, 130}, {2, 0, 8}};
 
 ValueId layer_norm(Made& m, ValueId x, ValueId gain, ValueId bias, ir::DimId d) {
@@ -106,10 +108,11 @@ TEST(Fusion, CrossEntropyGradientIsOneKernel) {
   for (const Sizes& s : kSizes) {
     Made m;
     auto B = m.dim("B", s.b), T = m.dim("T", s.t), V = m.dim("V", s.d);
-    ValueId z = m.input(DType::kF32, {B, T, V}), y = m.input(DType::kI32, {B, T}, -1, static_cast<int>(s.d));
+    ValueId z = m.input(DType::kF32, {B, T, V}),
+            y = m.input(DType::kI32, {B, T}, -1, static_cast<int>(s.d));
     ValueId lse = m.input(DType::kF32, {B, T});
-    ValueId weight = m.b.where(m.b.make(Op::kGe, {y, m.b.constant(0.0, DType::kI32)}), m.b.constant(0.01, DType::kF32),
-                               m.b.constant(0.0, DType::kF32));
+    ValueId weight = m.b.where(m.b.make(Op::kGe, {y, m.b.constant(0.0, DType::kI32)}),
+                               m.b.constant(0.01, DType::kF32), m.b.constant(0.0, DType::kF32));
     ValueId p = m.b.unary(Op::kExp, m.b.sub(z, lse));
     Attrs a;
     a.dim = V;
@@ -122,13 +125,15 @@ TEST(Fusion, CrossEntropyGradientIsOneKernel) {
 
 // dx along rows, the gain's and bias's gradients down columns, all from one reading of g and x.
 TEST(Fusion, LayerNormGradientIsOneKernel) {
-  for (const Sizes& s : {Sizes{4, 33, 130}, Sizes{16, 64, 96}, Sizes{1, 64, 40}, Sizes{300, 1, 7}}) {
+  for (const Sizes& s :
+       {Sizes{4, 33, 130}, Sizes{16, 64, 96}, Sizes{1, 64, 40}, Sizes{300, 1, 7}}) {
     Made m;
     auto B = m.dim("B", s.b), T = m.dim("T", s.t), D = m.dim("D", s.d);
     ValueId g = m.input(DType::kF32, {B, T, D}), centred = m.input(DType::kF32, {B, T, D});
     ValueId scale = m.input(DType::kF32, {B, T}), gain = m.input(DType::kF32, {D});
     ValueId normal = m.b.mul(centred, scale), h = m.b.mul(g, gain);
-    ValueId a = m.b.make(Op::kMean, {h}, over({D})), c = m.b.make(Op::kMean, {m.b.mul(h, normal)}, over({D}));
+    ValueId a = m.b.make(Op::kMean, {h}, over({D})),
+            c = m.b.make(Op::kMean, {m.b.mul(h, normal)}, over({D}));
     m.output(m.b.mul(m.b.sub(m.b.sub(h, a), m.b.mul(normal, c)), scale));
     m.output(m.b.sum(m.b.mul(g, normal), {B, T}));
     m.output(m.b.sum(g, {B, T}));
@@ -140,7 +145,8 @@ TEST(Fusion, LayerNormGradientIsOneKernel) {
 TEST(Fusion, ColumnSumsOfARowResultJoinIt) {
   Made m;
   auto B = m.dim("B", 16), T = m.dim("T", 64), D = m.dim("D", 96);
-  ValueId g = m.input(DType::kF32, {B, T, D}), x = m.input(DType::kF32, {B, T, D}), r = m.input(DType::kF32, {B, T, D});
+  ValueId g = m.input(DType::kF32, {B, T, D}), x = m.input(DType::kF32, {B, T, D}),
+          r = m.input(DType::kF32, {B, T, D});
   ValueId mean = m.b.make(Op::kMean, {m.b.mul(g, x)}, over({D}));
   ValueId dx = m.b.add(m.b.sub(g, m.b.mul(x, mean)), r);
   m.output(dx);
@@ -190,7 +196,8 @@ TEST(Fusion, BatchNormOfManyRowsKeepsItsThreads) {
   ValueId mean = m.b.make(Op::kMean, {x}, over({B}));
   ValueId centred = m.b.sub(x, mean);
   ValueId variance = m.b.make(Op::kMean, {m.b.mul(centred, centred)}, over({B}));
-  m.output(m.b.mul(centred, m.b.unary(Op::kRsqrt, m.b.add(variance, m.b.constant(1e-5, DType::kF32)))));
+  m.output(
+      m.b.mul(centred, m.b.unary(Op::kRsqrt, m.b.add(variance, m.b.constant(1e-5, DType::kF32)))));
   EXPECT_EQ(check(m, 20), 3U);
   KernelRunner runner(m.graph, m.bindings);
   for (const KernelCall& call : runner.cut().calls) EXPECT_GE(call.items[0], 4);

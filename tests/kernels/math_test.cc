@@ -1,5 +1,5 @@
-// tests/kernels/math_test.cc -- error of the vector functions in units in the last place, over sweeps
-// of the whole range of floats that matters, against libm in double.
+// tests/kernels/math_test.cc -- error of the vector functions in units in the last place, over
+// sweeps of the whole range of floats that matters, against libm in double.
 #include <functional>
 
 #include "tests/kernels/kernel_runner.h"
@@ -31,7 +31,8 @@ std::vector<double> sweep(double least, double most, bool negative, double linea
   return x;
 }
 
-double worst(Op op, const std::vector<double>& x, const std::function<double(double)>& exact, double* at) {
+double worst(Op op, const std::vector<double>& x, const std::function<double(double)>& exact,
+             double* at) {
   Made m;
   ir::DimId n = m.dim("N", static_cast<int64_t>(x.size()));
   ir::ValueId v = m.input(DType::kF32, {n});
@@ -68,8 +69,10 @@ TEST(Math, ErrorInUlp) {
       {"log", Op::kLog, 1e-44, 3e38, false, 4, 2, [](double x) { return std::log(x); }},
       {"tanh", Op::kTanh, 1e-30, 30, true, 4, 4, [](double x) { return std::tanh(x); }},
       {"erf", Op::kErf, 1e-30, 30, true, 4, 5, [](double x) { return std::erf(x); }},
-      {"sigmoid", Op::kSigmoid, 1e-8, 86, true, 8, 4, [](double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }},
-      {"softplus", Op::kSoftplus, 1e-8, 86, true, 8, 4, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }},
+      {"sigmoid", Op::kSigmoid, 1e-8, 86, true, 8, 4,
+       [](double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }},
+      {"softplus", Op::kSoftplus, 1e-8, 86, true, 8, 4,
+       [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }},
       {"sin", Op::kSin, 1e-30, 1e5, true, 30, 2.5, [](double x) { return std::sin(x); }},
       {"cos", Op::kCos, 1e-30, 1e5, true, 30, 2.5, [](double x) { return std::cos(x); }},
       {"sqrt", Op::kSqrt, 1e-37, 3e38, false, 4, 0.5001, [](double x) { return std::sqrt(x); }},

@@ -1,5 +1,5 @@
-// tests/kernels/random_graph_test.cc -- random graphs of everything that kernels fuse: whatever groups
-// come out, the results are the interpreter's. A failing seed is in the trace.
+// tests/kernels/random_graph_test.cc -- random graphs of everything that kernels fuse: whatever
+// groups come out, the results are the interpreter's. A failing seed is in the trace.
 #include "tests/kernels/kernel_runner.h"
 
 namespace cad::backend {
@@ -27,7 +27,8 @@ class RandomGraph {
     values_.push_back(m.input(DType::kF32, {dims_[0], dims_[1]}));
     values_.push_back(m.input(DType::kF32, {dims_[0], wide_}));
     for (int i = 0; i < 14; ++i) step();
-    for (int i = 0; i < 3; ++i) m.output(values_[values_.size() - 1 - pick(std::min<size_t>(5, values_.size()))]);
+    for (int i = 0; i < 3; ++i)
+      m.output(values_[values_.size() - 1 - pick(std::min<size_t>(5, values_.size()))]);
   }
   Made m;
 
@@ -42,10 +43,18 @@ class RandomGraph {
     ValueId x = any(), y = any();
     Attrs a;
     switch (pick(13)) {
-      case 0: keep(m.b.try_make(Op::kAdd, {x, y})); break;
-      case 1: keep(m.b.try_make(Op::kMul, {m.b.unary(Op::kTanh, x), y})); break;
-      case 2: keep(m.b.try_make(Op::kSub, {x, y})); break;
-      case 3: keep(m.b.try_make(Op::kSigmoid, {x})); break;
+      case 0:
+        keep(m.b.try_make(Op::kAdd, {x, y}));
+        break;
+      case 1:
+        keep(m.b.try_make(Op::kMul, {m.b.unary(Op::kTanh, x), y}));
+        break;
+      case 2:
+        keep(m.b.try_make(Op::kSub, {x, y}));
+        break;
+      case 3:
+        keep(m.b.try_make(Op::kSigmoid, {x}));
+        break;
       case 4:
       case 5: {
         if (type(x).rank() == 0) break;
@@ -91,8 +100,10 @@ class RandomGraph {
       }
       default: {
         if (type(x).rank() == 0) break;
-        keep({{m.b.sum(x, type(x).rank() > 1 ? std::vector<DimId>(type(x).dims.begin(), type(x).dims.end() - 1)
-                                             : type(x).dims)}, {}});
+        keep({{m.b.sum(x, type(x).rank() > 1
+                              ? std::vector<DimId>(type(x).dims.begin(), type(x).dims.end() - 1)
+                              : type(x).dims)},
+              {}});
         break;
       }
     }

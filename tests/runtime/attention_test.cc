@@ -17,8 +17,8 @@ using ir::DimId;
 using testing::Memory;
 
 struct Case {
-  std::vector<std::string> q, k, v;         // dims; T, S, K and V as in ops.def
-  std::vector<std::string> mask;            // empty: none
+  std::vector<std::string> q, k, v;  // dims; T, S, K and V as in ops.def
+  std::vector<std::string> mask;     // empty: none
   std::vector<std::string> probs;
   bool causal = false;
   double p = 0;
@@ -52,7 +52,8 @@ class Attention {
       graph_.inputs.push_back(in);
       return v;
     };
-    std::vector<ir::ValueId> operands{input(c.q, c.dtype), input(c.k, c.dtype), input(c.v, c.dtype)};
+    std::vector<ir::ValueId> operands{input(c.q, c.dtype), input(c.k, c.dtype),
+                                      input(c.v, c.dtype)};
     if (!c.mask.empty()) operands.push_back(input(c.mask, ir::DType::kBool));
     ir::Attrs attrs;
     attrs.dims = ids({"T", "S", "K"});
@@ -89,7 +90,8 @@ class Attention {
     std::vector<ir::Tensor> inputs;
     for (const ir::Input& in : graph_.inputs) {
       const ir::Type& type = graph_.type(in.value);
-      inputs.push_back(testing::random_tensor(type.dtype, ir::extents_of(graph_, type, {}), random));
+      inputs.push_back(
+          testing::random_tensor(type.dtype, ir::extents_of(graph_, type, {}), random));
     }
     const std::vector<ir::Tensor> expected = ir::interpret(graph_, inputs, context);
 
@@ -100,15 +102,20 @@ class Attention {
       const std::vector<int64_t> extents = ir::extents_of(graph_, graph_.values[v].type, {});
       std::vector<size_t> order(extents.size());
       for (size_t d = 0; d < order.size(); ++d) order[d] = d;
-      const bool is_input = std::any_of(graph_.inputs.begin(), graph_.inputs.end(),
-                                        [&](const ir::Input& in) { return in.value.index == static_cast<int>(v); });
+      const bool is_input =
+          std::any_of(graph_.inputs.begin(), graph_.inputs.end(),
+                      [&](const ir::Input& in) { return in.value.index == static_cast<int>(v); });
       if (is_input) std::shuffle(order.begin(), order.end(), random);
       layouts[v].strides.assign(extents.size(), 0);
       int64_t stride = 1;
-      for (size_t d = order.size(); d-- > 0; stride *= extents[order[d]]) layouts[v].strides[order[d]] = stride;
-      memory.emplace(static_cast<int>(v), Memory(static_cast<size_t>(stride * ir::dtype_bytes(graph_.values[v].type.dtype))));
+      for (size_t d = order.size(); d-- > 0; stride *= extents[order[d]])
+        layouts[v].strides[order[d]] = stride;
+      memory.emplace(
+          static_cast<int>(v),
+          Memory(static_cast<size_t>(stride * ir::dtype_bytes(graph_.values[v].type.dtype))));
     }
-    for (size_t i = 0; i < inputs.size(); ++i) put(inputs[i], graph_.inputs[i].value, layouts, memory);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      put(inputs[i], graph_.inputs[i].value, layouts, memory);
     ThreadPool pool(threads);
     AttentionRun run;
     const auto at = [&](ir::ValueId v) { return memory.at(v.index).get(); };
@@ -139,9 +146,11 @@ class Attention {
     const std::vector<ir::ValueId>& results = graph_.region(ir::RegionId{0}).results;
     for (size_t r = 0; r < results.size(); ++r) {
       const ir::Type& type = graph_.type(results[r]);
-      const ir::Tensor got = testing::from_memory(memory.at(results[r].index), type.dtype, ir::extents_of(graph_, type, {}));
+      const ir::Tensor got = testing::from_memory(memory.at(results[r].index), type.dtype,
+                                                  ir::extents_of(graph_, type, {}));
       const double loose = type.dtype == ir::DType::kF32 ? 4 : 3;
-      EXPECT_LE(testing::difference(got, expected[r]), loose * testing::tolerance(case_.dtype)) << "result " << r << " seed " << seed;
+      EXPECT_LE(testing::difference(got, expected[r]), loose * testing::tolerance(case_.dtype))
+          << "result " << r << " seed " << seed;
     }
   }
 
@@ -151,7 +160,8 @@ class Attention {
     for (const std::string& name : names) all.push_back(dims_.at(name));
     return all;
   }
-  void put(const ir::Tensor& t, ir::ValueId v, const std::vector<Layout>& layouts, std::map<int32_t, Memory>& memory) {
+  void put(const ir::Tensor& t, ir::ValueId v, const std::vector<Layout>& layouts,
+           std::map<int32_t, Memory>& memory) {
     for (size_t i = 0; i < t.data.size(); ++i) {
       int64_t rest = static_cast<int64_t>(i), to = 0;
       for (size_t d = t.extents.size(); d-- > 0;) {
@@ -168,7 +178,8 @@ class Attention {
   ir::NodeId forward_, backward_;
 };
 
-const std::map<std::string, int64_t> kSizes{{"B", 2}, {"H", 3}, {"G", 2}, {"R", 3}, {"T", 37}, {"S", 41}, {"K", 5}, {"V", 6}};
+const std::map<std::string, int64_t> kSizes{{"B", 2},  {"H", 3},  {"G", 2}, {"R", 3},
+                                            {"T", 37}, {"S", 41}, {"K", 5}, {"V", 6}};
 
 Case plain() {
   Case c;
@@ -184,13 +195,15 @@ void check(const Case& c) {
   for (const int threads : {1, 2, 3}) Attention(c).check(threads, static_cast<unsigned>(threads));
 }
 
-TEST(Attention, Plain) { check(plain()); }
+TEST(Attention, Plain) {
+  check(plain());
+}
 
 TEST(Attention, Causal) {
   Case c = plain();
   c.causal = true;
   check(c);
-  c.sizes["S"] = 12;   // fewer keys than queries
+  c.sizes["S"] = 12;  // fewer keys than queries
   check(c);
   c.sizes["S"] = 80;
   check(c);
@@ -221,7 +234,7 @@ TEST(Attention, DropoutIsTheInterpreters) {
   c.p = 0.3;
   c.causal = true;
   check(c);
-  c.probs = {"H", "B", "S", "T"};   // the batch dim is not first
+  c.probs = {"H", "B", "S", "T"};  // the batch dim is not first
   check(c);
   c.p = 1;
   check(c);
@@ -246,8 +259,17 @@ TEST(Attention, Halves) {
 }
 
 TEST(Attention, SmallAndEmpty) {
-  for (const auto& [name, size] : std::vector<std::pair<std::string, int64_t>>{
-           {"T", 1}, {"S", 1}, {"K", 1}, {"V", 1}, {"H", 1}, {"B", 1}, {"S", 0}, {"T", 0}, {"B", 0}, {"K", 0}, {"V", 0}}) {
+  for (const auto& [name, size] : std::vector<std::pair<std::string, int64_t>>{{"T", 1},
+                                                                               {"S", 1},
+                                                                               {"K", 1},
+                                                                               {"V", 1},
+                                                                               {"H", 1},
+                                                                               {"B", 1},
+                                                                               {"S", 0},
+                                                                               {"T", 0},
+                                                                               {"B", 0},
+                                                                               {"K", 0},
+                                                                               {"V", 0}}) {
     Case c = plain();
     c.sizes[name] = size;
     check(c);

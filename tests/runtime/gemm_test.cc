@@ -20,11 +20,12 @@ struct Groups {
 
 // Dense strides for an operand that holds some of the dims, in a random order.
 struct Operand {
-  std::vector<int64_t> strides;   // by dim; 0 where absent
+  std::vector<int64_t> strides;  // by dim; 0 where absent
   int64_t elements = 1;
 };
 
-Operand random_order(const std::vector<int64_t>& extents, const std::vector<bool>& has, std::mt19937& random) {
+Operand random_order(const std::vector<int64_t>& extents, const std::vector<bool>& has,
+                     std::mt19937& random) {
   Operand o;
   o.strides.assign(extents.size(), 0);
   std::vector<size_t> dims;
@@ -62,7 +63,8 @@ void check(const Groups& groups, ir::DType type, bool add, unsigned seed) {
     const int group = in_a[d] && in_b[d] && in_c[d] ? 0 : in_a[d] && in_c[d] ? 1 : in_c[d] ? 2 : 3;
     parts[group].push_back({extents[d], oa.strides[d], ob.strides[d], oc.strides[d]});
   }
-  const ir::Tensor a = testing::random_tensor(type, {oa.elements}, random), b = testing::random_tensor(type, {ob.elements}, random),
+  const ir::Tensor a = testing::random_tensor(type, {oa.elements}, random),
+                   b = testing::random_tensor(type, {ob.elements}, random),
                    c = testing::random_tensor(type, {oc.elements}, random);
   ir::Tensor expected = c;
   if (!add) std::fill(expected.data.begin(), expected.data.end(), 0.0);
@@ -77,19 +79,23 @@ void check(const Groups& groups, ir::DType type, bool add, unsigned seed) {
       pb += at * ob.strides[d];
       pc += at * oc.strides[d];
     }
-    expected.data[static_cast<size_t>(pc)] += a.data[static_cast<size_t>(pa)] * b.data[static_cast<size_t>(pb)];
+    expected.data[static_cast<size_t>(pc)] +=
+        a.data[static_cast<size_t>(pa)] * b.data[static_cast<size_t>(pb)];
   }
   const GemmPlan plan = plan_gemm(parts[0], parts[1], parts[2], parts[3], type, type, type);
   const Memory left = testing::to_memory(a), right = testing::to_memory(b);
   std::vector<char> first;
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
-    const Memory out = add ? testing::to_memory(c) : Memory(static_cast<size_t>(oc.elements * ir::dtype_bytes(type)));
+    const Memory out = add ? testing::to_memory(c)
+                           : Memory(static_cast<size_t>(oc.elements * ir::dtype_bytes(type)));
     run_gemm(plan, left.get(), right.get(), out.get(), add, pool);
     const ir::Tensor got = testing::from_memory(out, type, {oc.elements});
-    EXPECT_LE(testing::difference(got, expected), (type == ir::DType::kF32 ? 4 : 1) * testing::tolerance(type))
-        << "batch " << plan.batches << " m " << plan.rows << " n " << plan.columns << " k " << plan.depth << " threads "
-        << threads << " dtype " << ir::dtype_name(type) << " add " << add << " seed " << seed;
+    EXPECT_LE(testing::difference(got, expected),
+              (type == ir::DType::kF32 ? 4 : 1) * testing::tolerance(type))
+        << "batch " << plan.batches << " m " << plan.rows << " n " << plan.columns << " k "
+        << plan.depth << " threads " << threads << " dtype " << ir::dtype_name(type) << " add "
+        << add << " seed " << seed;
     const std::vector<char> bytes(out.as<char>(), out.as<char>() + out.bytes());
     if (threads == 1) first = bytes;
     EXPECT_EQ(bytes, first) << "the result depends on the number of threads";
@@ -97,25 +103,31 @@ void check(const Groups& groups, ir::DType type, bool add, unsigned seed) {
 }
 
 TEST(Gemm, Shapes) {
-  const std::vector<Groups> shapes = {
-      {{}, {1}, {1}, {1}},        {{}, {14}, {32}, {8}},      {{}, {15}, {33}, {9}},      {{}, {2}, {70}, {11}},
-      {{}, {170}, {5}, {400}},    {{}, {3}, {800}, {2}},      {{3}, {5}, {7}, {11}},      {{2, 3}, {4, 2}, {3, 5}, {2, 2}},
-      {{4}, {16}, {}, {8}},       {{4}, {}, {16}, {8}},       {{}, {}, {}, {20}},         {{}, {40}, {30}, {}},
-      {{5}, {1}, {17}, {1, 3}},   {{}, {6, 5}, {64}, {4, 7}}, {{}, {29}, {1}, {1000}},    {{7}, {}, {}, {5}}};
+  const std::vector<Groups> shapes = {{{}, {1}, {1}, {1}},      {{}, {14}, {32}, {8}},
+                                      {{}, {15}, {33}, {9}},    {{}, {2}, {70}, {11}},
+                                      {{}, {170}, {5}, {400}},  {{}, {3}, {800}, {2}},
+                                      {{3}, {5}, {7}, {11}},    {{2, 3}, {4, 2}, {3, 5}, {2, 2}},
+                                      {{4}, {16}, {}, {8}},     {{4}, {}, {16}, {8}},
+                                      {{}, {}, {}, {20}},       {{}, {40}, {30}, {}},
+                                      {{5}, {1}, {17}, {1, 3}}, {{}, {6, 5}, {64}, {4, 7}},
+                                      {{}, {29}, {1}, {1000}},  {{7}, {}, {}, {5}}};
   unsigned seed = 0;
   for (const Groups& g : shapes) {
-    for (const ir::DType type : {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16, ir::DType::kI32}) {
+    for (const ir::DType type :
+         {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16, ir::DType::kI32}) {
       for (const bool add : {false, true}) check(g, type, add, ++seed);
     }
   }
 }
 
 TEST(Gemm, StorageOrders) {
-  for (unsigned seed = 100; seed < 130; ++seed) check({{3}, {17, 2}, {8, 5}, {10, 2}}, ir::DType::kF32, seed % 2 == 0, seed);
+  for (unsigned seed = 100; seed < 130; ++seed)
+    check({{3}, {17, 2}, {8, 5}, {10, 2}}, ir::DType::kF32, seed % 2 == 0, seed);
 }
 
 TEST(Gemm, EmptyDims) {
-  for (const Groups& g : {Groups{{}, {3}, {4}, {0}}, Groups{{}, {0}, {4}, {5}}, Groups{{0}, {2}, {2}, {2}}, Groups{{2}, {2}, {40}, {0, 3}}}) {
+  for (const Groups& g : {Groups{{}, {3}, {4}, {0}}, Groups{{}, {0}, {4}, {5}},
+                          Groups{{0}, {2}, {2}, {2}}, Groups{{2}, {2}, {40}, {0, 3}}}) {
     check(g, ir::DType::kF32, false, 1);
     check(g, ir::DType::kF32, true, 2);
     check(g, ir::DType::kBF16, false, 3);
@@ -127,16 +139,18 @@ TEST(Gemm, EmptyDims) {
 TEST(Gemm, ZeroAndNegativeStrides) {
   ThreadPool pool(2);
   const int64_t m = 20, n = 35, k = 10;
-  std::vector<float> a(static_cast<size_t>(k)), b(static_cast<size_t>(k * n)), c(static_cast<size_t>(m * n));
+  std::vector<float> a(static_cast<size_t>(k)), b(static_cast<size_t>(k * n)),
+      c(static_cast<size_t>(m * n));
   for (int64_t i = 0; i < k; ++i) a[static_cast<size_t>(i)] = static_cast<float>(i + 1);
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 7);
-  const GemmPlan plan = plan_gemm({}, {{m, 0, 0, n}}, {{n, 0, 1, 1}}, {{k, -1, n, 0}}, ir::DType::kF32, ir::DType::kF32,
-                                  ir::DType::kF32);
+  const GemmPlan plan = plan_gemm({}, {{m, 0, 0, n}}, {{n, 0, 1, 1}}, {{k, -1, n, 0}},
+                                  ir::DType::kF32, ir::DType::kF32, ir::DType::kF32);
   run_gemm(plan, a.data() + k - 1, b.data(), c.data(), false, pool);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       float sum = 0;
-      for (int64_t x = 0; x < k; ++x) sum += a[static_cast<size_t>(k - 1 - x)] * b[static_cast<size_t>(x * n + j)];
+      for (int64_t x = 0; x < k; ++x)
+        sum += a[static_cast<size_t>(k - 1 - x)] * b[static_cast<size_t>(x * n + j)];
       EXPECT_FLOAT_EQ(c[static_cast<size_t>(i * n + j)], sum);
     }
   }

@@ -12,7 +12,9 @@ struct GraphMaker {
   ir::Graph graph;
   ir::Builder b{graph, ir::RegionId{0}};
 
-  ir::DimId dim(const std::string& name, int64_t size) { return graph.add_dim(name, ir::Size(size)); }
+  ir::DimId dim(const std::string& name, int64_t size) {
+    return graph.add_dim(name, ir::Size(size));
+  }
 
   ir::ValueId input(const std::string& path, ir::DType dtype, std::vector<ir::DimId> dims,
                     ir::InputKind kind = ir::InputKind::kData) {
@@ -73,7 +75,8 @@ struct LoopMaker {
   [[nodiscard]] ir::ValueId arg(size_t i) const { return graph.region(body).args[1 + i]; }
 
   // Ends the body; returns the loop's results, in `region`.
-  std::vector<ir::ValueId> finish(ir::RegionId region, const std::vector<ir::ValueId>& results, bool reverse = false) {
+  std::vector<ir::ValueId> finish(ir::RegionId region, const std::vector<ir::ValueId>& results,
+                                  bool reverse = false) {
     loop.collected = static_cast<int>(results.size()) - loop.carries;
     loop.reverse = reverse;
     graph.region(body).results = results;

@@ -1,5 +1,5 @@
-// tests/runtime/program_harness.h -- compiles a graph, runs it in a poisoned arena with a guard page
-// behind, and compares with the interpreter.
+// tests/runtime/program_harness.h -- compiles a graph, runs it in a poisoned arena with a guard
+// page behind, and compares with the interpreter.
 #pragma once
 
 #include <sys/mman.h>
@@ -60,8 +60,9 @@ struct Outcome {
 };
 
 // `shared`: output index -> input index that is bound to the same memory.
-inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>& inputs, const ir::EvalContext& context,
-                           int threads, const std::map<int, int>& shared = {}) {
+inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>& inputs,
+                           const ir::EvalContext& context, int threads,
+                           const std::map<int, int>& shared = {}) {
   ThreadPool pool(threads);
   const GuardedArena arena(program.transient_bytes());
   std::vector<Memory> in, out;
@@ -73,7 +74,8 @@ inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>
   for (const Port& port : program.outputs()) out.emplace_back(static_cast<size_t>(port.bytes));
   for (size_t o = 0; o < out.size(); ++o) {
     const auto found = shared.find(static_cast<int>(o));
-    run.outputs.push_back(found == shared.end() ? out[o].get() : in[static_cast<size_t>(found->second)].get());
+    run.outputs.push_back(found == shared.end() ? out[o].get()
+                                                : in[static_cast<size_t>(found->second)].get());
   }
   run.arena = arena.get();
   run.seed = context.seed;
@@ -94,7 +96,8 @@ inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>
     bool written = false;
     for (const auto& [o, input] : shared) written |= input == static_cast<int>(i);
     if (!written) {
-      EXPECT_EQ(difference(from_memory(in[i], inputs[i].dtype, inputs[i].extents), inputs[i]), 0) << "input " << i << " changed";
+      EXPECT_EQ(difference(from_memory(in[i], inputs[i].dtype, inputs[i].extents), inputs[i]), 0)
+          << "input " << i << " changed";
     }
   }
   outcome.touched = arena.touched();
@@ -102,7 +105,8 @@ inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>
   return outcome;
 }
 
-inline std::vector<ir::Tensor> random_inputs(const ir::Graph& g, const ir::Bindings& bindings, unsigned seed, int limit = 5) {
+inline std::vector<ir::Tensor> random_inputs(const ir::Graph& g, const ir::Bindings& bindings,
+                                             unsigned seed, int limit = 5) {
   std::mt19937 random(seed);
   std::vector<ir::Tensor> inputs;
   for (const ir::Input& in : g.inputs) {
@@ -113,13 +117,14 @@ inline std::vector<ir::Tensor> random_inputs(const ir::Graph& g, const ir::Bindi
 }
 
 struct CheckOptions {
-  bool exact_peak = true;    // the highest byte of the arena is written
-  double looser = 1;         // times the tolerance of the dtype
+  bool exact_peak = true;  // the highest byte of the arena is written
+  double looser = 1;       // times the tolerance of the dtype
   int limit = 5;
 };
 
 // Values against the interpreter, peak, repeatability, thread counts, with and without fusion.
-inline void check_program(const ir::Graph& g, const ir::Bindings& bindings = {}, const CheckOptions& options = {}) {
+inline void check_program(const ir::Graph& g, const ir::Bindings& bindings = {},
+                          const CheckOptions& options = {}) {
   ir::EvalContext context;
   context.bindings = bindings;
   context.seed = 11;
@@ -140,8 +145,10 @@ inline void check_program(const ir::Graph& g, const ir::Bindings& bindings = {},
         EXPECT_EQ(one.touched, program.transient_bytes()) << program.str();
       }
       for (size_t r = 0; r < expected.size(); ++r) {
-        EXPECT_LE(difference(one.results[r], expected[r]), options.looser * tolerance(expected[r].dtype))
-            << "output " << g.outputs[r].name << ", threads " << threads << ", fuse " << fuse << "\n"
+        EXPECT_LE(difference(one.results[r], expected[r]),
+                  options.looser * tolerance(expected[r].dtype))
+            << "output " << g.outputs[r].name << ", threads " << threads << ", fuse " << fuse
+            << "\n"
             << program.str();
       }
     }

@@ -1,5 +1,5 @@
-// Whole programs against the interpreter: straight code, loops of every shape, gradients, outputs of
-// every kind. The harness also checks the peak, repeatability and thread counts.
+// Whole programs against the interpreter: straight code, loops of every shape, gradients, outputs
+// of every kind. The harness also checks the peak, repeatability and thread counts.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -20,8 +20,12 @@ void* operator new(size_t size) {
 }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // they match: see above
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, size_t) noexcept {
+  std::free(p);
+}
 #pragma GCC diagnostic pop
 
 namespace cad::backend {
@@ -47,14 +51,16 @@ ValueId softmax(ir::Builder& b, ValueId x, DimId dim) {
   return b.make(Op::kSoftmax, {x}, attrs);
 }
 
-ir::ValueId loss_of(GraphMaker& m, ValueId x) { return m.b.sum(m.b.mul(x, x), m.graph.type(x).dims); }
+ir::ValueId loss_of(GraphMaker& m, ValueId x) {
+  return m.b.sum(m.b.mul(x, x), m.graph.type(x).dims);
+}
 
 // tanh(x W1 + b) W2, softmax
 GraphMaker mlp(int64_t rows, int64_t in, int64_t hidden, DType dtype) {
   GraphMaker m;
   const DimId b = m.dim("B", rows), d = m.dim("D", in), f = m.dim("F", hidden), v = m.dim("V", 7);
-  const ValueId x = m.input("x", dtype, {b, d}), w1 = m.input("w1", dtype, {d, f}), bias = m.input("b", dtype, {f}),
-                w2 = m.input("w2", dtype, {f, v});
+  const ValueId x = m.input("x", dtype, {b, d}), w1 = m.input("w1", dtype, {d, f}),
+                bias = m.input("b", dtype, {f}), w2 = m.input("w2", dtype, {f, v});
   const ValueId h = m.b.unary(Op::kTanh, m.b.add(contract(m.b, x, w1, {d}), bias));
   m.output("h", h);
   m.output("p", softmax(m.b, contract(m.b, h, w2, {f}), v));
@@ -64,14 +70,16 @@ GraphMaker mlp(int64_t rows, int64_t in, int64_t hidden, DType dtype) {
 TEST(Program, Mlp) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t rows : {0, 1, 5, 33}) {
-      for (const int64_t hidden : {1, 37}) check_program(mlp(rows, 19, hidden, dtype).graph, {}, {rows > 0, 2});
+      for (const int64_t hidden : {1, 37})
+        check_program(mlp(rows, 19, hidden, dtype).graph, {}, {rows > 0, 2});
     }
   }
 }
 
 TEST(Program, ViewsAndCopies) {
   GraphMaker m;
-  const DimId b = m.dim("B", 3), h = m.dim("H", 4), k = m.dim("K", 5), d = m.dim("D", 20), n = m.dim("N", 3), t = m.dim("T", 6);
+  const DimId b = m.dim("B", 3), h = m.dim("H", 4), k = m.dim("K", 5), d = m.dim("D", 20),
+              n = m.dim("N", 3), t = m.dim("T", 6);
   const ValueId x = m.f32("x", {b, d, t});
   ir::Attrs split;
   split.groups = {{{d}, {h, k}}};
@@ -100,14 +108,16 @@ TEST(Program, ViewsAndCopies) {
 GraphMaker layers(int64_t count, bool reverse, DType dtype) {
   GraphMaker m;
   const DimId l = m.dim("L", count), b = m.dim("B", 4), d = m.dim("D", 9), e = m.dim("E", 9);
-  const ValueId x = m.input("x", dtype, {b, d}), w = m.input("w", dtype, {l, d, e}, ir::InputKind::kParam),
+  const ValueId x = m.input("x", dtype, {b, d}),
+                w = m.input("w", dtype, {l, d, e}, ir::InputKind::kParam),
                 s = m.input("s", dtype, {d}, ir::InputKind::kParam);
   LoopMaker loop(m.graph, l, {x}, {w}, {s});
   ir::Builder body(m.graph, loop.body);
   const ValueId h = contract(body, loop.arg(0), loop.arg(1), {d});
   ir::Attrs back;
   back.groups = {{{e}, {d}}};
-  const ValueId y = body.add(loop.arg(0), body.mul(body.unary(Op::kTanh, body.make(Op::kRename, {h}, back)), loop.arg(2)));
+  const ValueId y = body.add(
+      loop.arg(0), body.mul(body.unary(Op::kTanh, body.make(Op::kRename, {h}, back)), loop.arg(2)));
   const std::vector<ValueId> made =
       loop.finish(ir::RegionId{0}, {y, loop.arg(0), body.sum(h, {e}), y, loop.number()}, reverse);
   m.output("x", made[0]);
@@ -121,13 +131,15 @@ GraphMaker layers(int64_t count, bool reverse, DType dtype) {
 TEST(Program, Repeat) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t count : {0, 1, 2, 5}) {
-      for (const bool reverse : {false, true}) check_program(layers(count, reverse, dtype).graph, {}, {false, 6});
+      for (const bool reverse : {false, true})
+        check_program(layers(count, reverse, dtype).graph, {}, {false, 6});
     }
   }
 }
 
 TEST(Program, CompilesALoopOnce) {
-  const Program few = compile(layers(2, false, DType::kF32).graph, {}), many = compile(layers(1000, false, DType::kF32).graph, {});
+  const Program few = compile(layers(2, false, DType::kF32).graph, {}),
+                many = compile(layers(1000, false, DType::kF32).graph, {});
   EXPECT_EQ(few.steps().size(), many.steps().size());
   EXPECT_EQ(few.transient_bytes(), many.transient_bytes());
 }
@@ -140,7 +152,8 @@ TEST(Program, SwappedAndUntouchedCarries) {
     LoopMaker loop(m.graph, l, {a, b, c, a}, {}, {});
     ir::Builder body(m.graph, loop.body);
     const std::vector<ValueId> made = loop.finish(
-        ir::RegionId{0}, {loop.arg(1), loop.arg(0), loop.arg(2), body.add(loop.arg(3), loop.arg(0)), loop.arg(2)});
+        ir::RegionId{0},
+        {loop.arg(1), loop.arg(0), loop.arg(2), body.add(loop.arg(3), loop.arg(0)), loop.arg(2)});
     for (size_t i = 0; i < made.size(); ++i) m.output("r" + std::to_string(i), made[i]);
     m.output("sum", m.b.add(made[0], made[3]));
     check_program(m.graph, {}, {false});
@@ -193,8 +206,10 @@ TEST(Program, UpdatesInPlace) {
   ir::EvalContext context;
   const std::vector<ir::Tensor> expected = ir::interpret(m.graph, inputs, context);
   for (const int threads : {1, 3}) {
-    const testing::Outcome got = testing::run_program(program, inputs, context, threads, {{0, 0}, {1, 2}});
-    for (size_t r = 0; r < expected.size(); ++r) EXPECT_LE(testing::difference(got.results[r], expected[r]), 2e-5);
+    const testing::Outcome got =
+        testing::run_program(program, inputs, context, threads, {{0, 0}, {1, 2}});
+    for (size_t r = 0; r < expected.size(); ++r)
+      EXPECT_LE(testing::difference(got.results[r], expected[r]), 2e-5);
   }
   EXPECT_LT(program.transient_bytes(), 4 * 5000) << program.str();
 }
@@ -228,7 +243,8 @@ TEST(Program, Accumulates) {
       ir::Tensor want = expected[r];
       for (double& x : want.data) x *= times;
       const ir::Tensor got = testing::from_memory(out[r], want.dtype, want.extents);
-      EXPECT_LE(testing::difference(got, want), 1e-4) << program.outputs()[r].name << " after " << times;
+      EXPECT_LE(testing::difference(got, want), 1e-4)
+          << program.outputs()[r].name << " after " << times;
     }
   }
 }
@@ -305,7 +321,8 @@ TEST(Program, TracesEveryStep) {
     EXPECT_EQ(count % static_cast<int>(info.times), 0) << info.name;
   }
   double flops = 0;
-  for (const StepInfo& info : program.steps()) flops += info.name == "contract" ? info.flops * info.times : 0;
+  for (const StepInfo& info : program.steps())
+    flops += info.name == "contract" ? info.flops * info.times : 0;
   EXPECT_EQ(flops, 3.0 * 2 * 4 * 9 * 9);
 }
 

@@ -27,28 +27,35 @@ void compare(const GraphMaker& maker, const ir::Node& node, int limit, Run&& run
     std::vector<Memory> memory;
     for (const ir::Input& in : maker.graph.inputs) {
       const ir::Type& type = maker.graph.type(in.value);
-      inputs.push_back(testing::random_tensor(type.dtype, ir::extents_of(maker.graph, type, {}), random, limit));
+      inputs.push_back(
+          testing::random_tensor(type.dtype, ir::extents_of(maker.graph, type, {}), random, limit));
       memory.push_back(testing::to_memory(inputs.back()));
     }
     ir::EvalContext context;
     context.round = true;
     const std::vector<ir::Tensor> expected = ir::interpret(maker.graph, inputs, context);
     std::vector<Memory> results;
-    for (const ir::Tensor& t : expected) results.emplace_back(t.data.size() * static_cast<size_t>(ir::dtype_bytes(t.dtype)));
+    for (const ir::Tensor& t : expected)
+      results.emplace_back(t.data.size() * static_cast<size_t>(ir::dtype_bytes(t.dtype)));
     ThreadPool pool(threads);
     run(node, memory, results, pool);
     for (size_t r = 0; r < expected.size(); ++r) {
-      const ir::Tensor got = testing::from_memory(results[r], expected[r].dtype, expected[r].extents);
-      EXPECT_LE(testing::difference(got, expected[r]), testing::tolerance(expected[r].dtype)) << "result " << r;
+      const ir::Tensor got =
+          testing::from_memory(results[r], expected[r].dtype, expected[r].extents);
+      EXPECT_LE(testing::difference(got, expected[r]), testing::tolerance(expected[r].dtype))
+          << "result " << r;
     }
   }
 }
 
-const ir::Node& last_node(const GraphMaker& m) { return m.graph.nodes.back(); }
+const ir::Node& last_node(const GraphMaker& m) {
+  return m.graph.nodes.back();
+}
 
 void scatter(DType dtype, bool aligned, int64_t rows, int64_t columns) {
   GraphMaker m;
-  const ir::DimId v = m.dim("V", rows), b = m.dim("B", 3), t = m.dim("T", 7), d = m.dim("D", columns);
+  const ir::DimId v = m.dim("V", rows), b = m.dim("B", 3), t = m.dim("T", 7),
+                  d = m.dim("D", columns);
   const ir::ValueId g = m.input("g", dtype, aligned ? std::vector{b, t, d} : std::vector{b, d, t});
   const ir::ValueId ids = m.input("ids", DType::kI32, {b, t});
   ir::Attrs attrs;
@@ -58,7 +65,8 @@ void scatter(DType dtype, bool aligned, int64_t rows, int64_t columns) {
   compare(m, last_node(m), 6, [&](const ir::Node& n, auto& in, auto& out, ThreadPool& pool) {
     const RoutinePlan plan = plan_scatter_add(m.graph, n, {});
     const Memory scratch(static_cast<size_t>(plan.scratch_bytes));
-    run_scatter_add(plan, in[0].get(), in[1].template as<int32_t>(), out[0].get(), scratch.get(), pool);
+    run_scatter_add(plan, in[0].get(), in[1].template as<int32_t>(), out[0].get(), scratch.get(),
+                    pool);
   });
 }
 
@@ -85,7 +93,8 @@ TEST(Routines, TopK) {
         m.output("values", made[0]);
         m.output("indices", made[1]);
         compare(m, last_node(m), 3, [&](const ir::Node& n, auto& in, auto& out, ThreadPool& pool) {
-          run_top_k(plan_top_k(m.graph, n, {}), in[0].get(), out[0].get(), out[1].template as<int32_t>(), pool);
+          run_top_k(plan_top_k(m.graph, n, {}), in[0].get(), out[0].get(),
+                    out[1].template as<int32_t>(), pool);
         });
       }
     }
@@ -145,7 +154,8 @@ TEST(Routines, CountsWhatIsNotFinite) {
   EXPECT_EQ(counts.minus, 2);
 }
 
-// Every 16-bit pattern survives the way through f32; what lies between rounds to the nearest, ties to even.
+// Every 16-bit pattern survives the way through f32; what lies between rounds to the nearest, ties
+// to even.
 TEST(Half, RoundTripsAndRounds) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const auto b = static_cast<uint16_t>(bits);

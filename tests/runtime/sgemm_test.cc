@@ -31,9 +31,12 @@ void run_case(const Case& c) {
   args.m = c.m;
   args.n = c.n;
   args.k = c.k;
-  args.a = c.a_transposed ? MatrixView<const float>{a.data(), 1, c.m} : MatrixView<const float>{a.data(), c.k, 1};
-  args.b = c.b_transposed ? MatrixView<const float>{b.data(), 1, c.k} : MatrixView<const float>{b.data(), c.n, 1};
-  args.c = c.c_transposed ? MatrixView<float>{out.data(), 1, c.m} : MatrixView<float>{out.data(), c.n, 1};
+  args.a = c.a_transposed ? MatrixView<const float>{a.data(), 1, c.m}
+                          : MatrixView<const float>{a.data(), c.k, 1};
+  args.b = c.b_transposed ? MatrixView<const float>{b.data(), 1, c.k}
+                          : MatrixView<const float>{b.data(), c.n, 1};
+  args.c = c.c_transposed ? MatrixView<float>{out.data(), 1, c.m}
+                          : MatrixView<float>{out.data(), c.n, 1};
   args.accumulate = c.accumulate;
   std::vector<char> scratch(sgemm_scratch_bytes() + 64);
   sgemm(args, scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64);
@@ -56,7 +59,8 @@ TEST(Sgemm, EdgesAndStrides) {
     for (const int64_t n : {1, 31, 32, 65}) {
       for (const int64_t k : {0, 1, 7, 385}) {
         for (int flags = 0; flags < 16; ++flags) {
-          run_case({m, n, k, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0});
+          run_case(
+              {m, n, k, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0});
           if (HasFatalFailure()) return;
         }
       }
@@ -64,7 +68,9 @@ TEST(Sgemm, EdgesAndStrides) {
   }
 }
 
-TEST(Sgemm, SeveralBlocksInEveryDimension) { run_case({500, 1600, 800, false, true, false, true}); }
+TEST(Sgemm, SeveralBlocksInEveryDimension) {
+  run_case({500, 1600, 800, false, true, false, true});
+}
 
 TEST(Sgemm, NothingToDo) {
   run_case({0, 5, 3, false, false, false, false});

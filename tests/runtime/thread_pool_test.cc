@@ -63,7 +63,9 @@ TEST(ThreadPool, WakesFromSleep) {
   }
 }
 
-TEST(ThreadPool, KnowsTheMachine) { EXPECT_GE(ThreadPool::available_cores(), 1); }
+TEST(ThreadPool, KnowsTheMachine) {
+  EXPECT_GE(ThreadPool::available_cores(), 1);
+}
 
 }  // namespace
 }  // namespace cad::backend

@@ -40,7 +40,8 @@ void expect_stable(const std::string& text, const std::string& what) {
 TEST(Format, ProgramsOfTheRepository) {
   int files = 0;
   for (const char* folder : {"examples", "stdlib"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(std::string(COLAUTO_SOURCE_DIR) + "/" + folder)) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::string(COLAUTO_SOURCE_DIR) + "/" + folder)) {
       if (entry.path().extension() != ".cad") continue;
       const std::string path = std::string(folder) + "/" + entry.path().filename().string();
       expect_stable(read_repository_file(path), path);
@@ -86,12 +87,16 @@ TEST(Format, NastyInputs) {
       "let x = (a,\n  (b,\nc),\n)\n",
       "fn f(x:[B])->[B]{return x}\n",
       "fn f(x: [B]) -> [B] { y = x\n return y }\n",
-      "fn f(\n  x: [B],   # one\n  y: [B] = 2,\n) -> ([B],\n [B]) {\n\n\n  # c\n\n  return x,\n    y\n\n}\n",
-      "fn f(x: [B]) -> [B] {\n  y = x\n\n    # why\n\n    |> gelu # first\n  |>relu\n  return y\n  # end\n}\n",
-      "layer L[I->O](x:[..,I])->[..,O]{\nparam W:[I,O]=normal(0.02) @shard(O:tp)@keep\nstate mu,nu:[O]=zeros\nparam long_name : [I] = zeros # c\n"
+      "fn f(\n  x: [B],   # one\n  y: [B] = 2,\n) -> ([B],\n [B]) {\n\n\n  # c\n\n  return x,\n    "
+      "y\n\n}\n",
+      "fn f(x: [B]) -> [B] {\n  y = x\n\n    # why\n\n    |> gelu # first\n  |>relu\n  return y\n  "
+      "# end\n}\n",
+      "layer L[I->O](x:[..,I])->[..,O]{\nparam W:[I,O]=normal(0.02) @shard(O:tp)@keep\nstate "
+      "mu,nu:[O]=zeros\nparam long_name : [I] = zeros # c\n"
       "repeat 2 as h @checkpoint {x=x}\nreturn x@[I]W@[ .. ](x)@[O](x)}\n",
       "train t{data:text(\"a # b\",x:i32[B,T]),B:64,T:32,}\n",
-      "train t {\n  B: 64, T: 32,\n  save{to:\"x\",every:3},\n  eval val {\n data: x, # d\n # own\n every: 3 }\n}\n",
+      "train t {\n  B: 64, T: 32,\n  save{to:\"x\",every:3},\n  eval val {\n data: x, # d\n # "
+      "own\n every: 3 }\n}\n",
       "mesh m { axes: (data: 2, model: 4) }\ndevice d{memory:80GiB,b:2.0 TB/s}\n",
       "let s = \"caf\xC3\xA9\"   # caf\xC3\xA9\nlet t = 1   # x\n",
       "fn f(x: [B, T]) -> [B] { return x[T=0:8->N][V=ids][(H,K)->D] [ .. ] .a }\n",
@@ -110,21 +115,23 @@ TEST(Format, Style) {
   EXPECT_EQ(formatted("let y = x[T=0:8->N]"), "let y = x[T = 0 : 8 -> N]\n");
   EXPECT_EQ(formatted("device d { memory: 80GiB }"), "device d { memory: 80 GiB }\n");
   EXPECT_EQ(formatted("dim A\n\n\n\ndim B\n\n"), "dim A\n\ndim B\n");
-  EXPECT_EQ(formatted("layer L(x: [B]) -> [B] {\nparam W, V : [B, C] = ones\nparam b : [B] = zeros\nreturn x }"),
+  EXPECT_EQ(formatted("layer L(x: [B]) -> [B] {\nparam W, V : [B, C] = ones\nparam b : [B] = "
+                      "zeros\nreturn x }"),
             "layer L(x: [B]) -> [B] {\n"
             "  param W, V : [B, C] = ones\n"
             "  param b    : [B]    = zeros\n"
             "  return x\n"
             "}\n");
-  EXPECT_EQ(formatted("train {\nsteps: 3\nB: 64, T: 2,\nsave { to: \"a\", }\neval {\nevery: 3\n}\n}"),
-            "train {\n"
-            "  steps: 3\n"
-            "  B:     64, T: 2\n"
-            "  save   { to: \"a\" }\n"
-            "  eval {\n"
-            "    every: 3\n"
-            "  }\n"
-            "}\n");
+  EXPECT_EQ(
+      formatted("train {\nsteps: 3\nB: 64, T: 2,\nsave { to: \"a\", }\neval {\nevery: 3\n}\n}"),
+      "train {\n"
+      "  steps: 3\n"
+      "  B:     64, T: 2\n"
+      "  save   { to: \"a\" }\n"
+      "  eval {\n"
+      "    every: 3\n"
+      "  }\n"
+      "}\n");
   EXPECT_EQ(formatted("let a = 1 # x\nlet long_name = 22 # y\n"),
             "let a = 1                                    # x\n"
             "let long_name = 22                           # y\n");

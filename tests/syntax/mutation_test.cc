@@ -1,6 +1,6 @@
 // tests/syntax/mutation_test.cc -- any one token of a real program removed or doubled: the parser
-// reports at most two errors, the first of them within a line of the edit, and never crashes; what is
-// still a program survives formatting.
+// reports at most two errors, the first of them within a line of the edit, and never crashes; what
+// is still a program survives formatting.
 #include <cstdlib>
 #include <iostream>
 
@@ -68,9 +68,15 @@ void expect_good(const Tally& tally) {
   EXPECT_LE(tally.far * 20, reported) << tally.far << " of " << reported << " are far off";
 }
 
-TEST(Mutation, Gpt) { expect_good(mutate("examples/gpt.cad")); }
-TEST(Mutation, Optimizers) { expect_good(mutate("stdlib/optimizers.cad")); }
-TEST(Mutation, Losses) { expect_good(mutate("stdlib/losses.cad")); }
+TEST(Mutation, Gpt) {
+  expect_good(mutate("examples/gpt.cad"));
+}
+TEST(Mutation, Optimizers) {
+  expect_good(mutate("stdlib/optimizers.cad"));
+}
+TEST(Mutation, Losses) {
+  expect_good(mutate("stdlib/losses.cad"));
+}
 
 }  // namespace
 }  // namespace cad::frontend

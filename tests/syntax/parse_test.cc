@@ -35,7 +35,8 @@ TEST(Parse, Precedence) {
 
 TEST(Parse, BracketItems) {
   EXPECT_EQ(expression("x[T -> S, S -> T]"), "(dims x [T -> S, S -> T])");
-  EXPECT_EQ(expression("x[D -> (H, K)][(H, K) -> D]"), "(dims (dims x [D -> (H, K)]) [(H, K) -> D])");
+  EXPECT_EQ(expression("x[D -> (H, K)][(H, K) -> D]"),
+            "(dims (dims x [D -> (H, K)]) [(H, K) -> D])");
   EXPECT_EQ(expression("Linear[F -> ()](x)"), "(call (dims Linear [F -> ()]) x)");
   EXPECT_EQ(expression("w[V = ids, T = 0 : N -> N]"), "(dims w [V = ids, T = 0 : N -> N])");
   EXPECT_EQ(expression("mean[..](x, weight: w)"), "(call (dims mean [..]) x weight: w)");
@@ -48,12 +49,14 @@ TEST(Parse, AtomsAndTuples) {
   EXPECT_EQ(expression("(a, b: 2)"), "(tuple a b: 2)");
   EXPECT_EQ(expression("()"), "(tuple)");
   EXPECT_EQ(expression("\"a\\n\\\"\\\\\""), "\"a\\n\\\"\\\\\"");
-  EXPECT_EQ(expression("f(80GiB, 300 GB/s, 6e2 us, 2.0TB/s)"), "(call f <80 GiB> <300 GB/s> <6e2 us> <2.0 TB/s>)");
+  EXPECT_EQ(expression("f(80GiB, 300 GB/s, 6e2 us, 2.0TB/s)"),
+            "(call f <80 GiB> <300 GB/s> <6e2 us> <2.0 TB/s>)");
   EXPECT_EQ(expression("layer + model + dim"), "(+ (+ layer model) dim)");
 }
 
 TEST(Parse, Numbers) {
-  const Parsed parsed = parse_text("let a = 19_000\nlet b = 6e-4\nlet c = 99999999999999999999\nlet d = 2.50\n");
+  const Parsed parsed =
+      parse_text("let a = 19_000\nlet b = 6e-4\nlet c = 99999999999999999999\nlet d = 2.50\n");
   const auto& items = parsed.ast.items;
   EXPECT_TRUE(parsed.ast.expr(items[0].value).integer);
   EXPECT_EQ(parsed.ast.expr(items[0].value).whole, 19000);
@@ -118,14 +121,17 @@ TEST(Parse, NewlinesThatDoNotEndAStatement) {
 }
 
 TEST(Parse, KeywordsOnlyWhereTheyMayStand) {
-  const Parsed parsed = parse_text("fn f(dim: [B], let: f32) -> [B] {\n  return fn(dim) + model\n}\nmesh m { model: 4\n layer: 3 }\n");
+  const Parsed parsed = parse_text(
+      "fn f(dim: [B], let: f32) -> [B] {\n  return fn(dim) + model\n}\nmesh m { model: 4\n layer: "
+      "3 }\n");
   EXPECT_FALSE(parsed.diagnostics.has_errors()) << parsed.errors();
 }
 
 // ---------------------------------------------------------------------- encodings and positions
 
 TEST(Positions, SameForEveryLineEndAndTabs) {
-  const std::string lf = "dim B\n# c\n\nfn f(x: [B]) -> [B] {\n\ty = x\n\n\tz = y + * 2\n\treturn z\n}\n";
+  const std::string lf =
+      "dim B\n# c\n\nfn f(x: [B]) -> [B] {\n\ty = x\n\n\tz = y + * 2\n\treturn z\n}\n";
   std::string crlf;
   std::string cr;
   std::string mixed;
@@ -152,7 +158,8 @@ TEST(Positions, ColumnsCountCodePoints) {
 }
 
 TEST(Encoding, InvalidBytesAreNamedWithTheirPlace) {
-  for (const std::string bad : {"\x85", "\xC0\x80", "\xED\xA0\x80", "\xF5\x80\x80\x80", "\xE2\x82"}) {
+  for (const std::string bad :
+       {"\x85", "\xC0\x80", "\xED\xA0\x80", "\xF5\x80\x80\x80", "\xE2\x82"}) {
     const Parsed parsed = parse_text("dim B\r# " + bad + "\n");
     ASSERT_EQ(parsed.diagnostics.errors(), 1U);
     const std::string message = parsed.diagnostics.all()[0].message;
@@ -164,8 +171,9 @@ TEST(Encoding, InvalidBytesAreNamedWithTheirPlace) {
 }
 
 TEST(Encoding, OddCharactersAreErrorsAndNeverNames) {
-  for (const std::string& text : {std::string("let a\0b = 1\n", 12), std::string("let caf\xC3\xA9 = 1\n"),
-                                 std::string("\xEF\xBB\xBF\xEF\xBB\xBFlet a = 1\n")}) {
+  for (const std::string& text :
+       {std::string("let a\0b = 1\n", 12), std::string("let caf\xC3\xA9 = 1\n"),
+        std::string("\xEF\xBB\xBF\xEF\xBB\xBFlet a = 1\n")}) {
     const Parsed parsed = parse_text(text);
     ASSERT_EQ(parsed.diagnostics.errors(), 1U) << parsed.errors();
     EXPECT_EQ(diag_name(parsed.diagnostics.all()[0].id), std::string("E0002"));
@@ -179,9 +187,10 @@ TEST(Encoding, OddCharactersAreErrorsAndNeverNames) {
 TEST(Depth, UpToTheLimitItWorks) {
   const int depth = kMaxNesting - 2;
   for (const std::string& text :
-       {repeat("(", depth) + "a" + repeat(")", depth), repeat("f(", depth) + "a" + repeat(")", depth),
-        repeat("x[", depth) + "a" + repeat("]", depth), repeat("-", depth) + "a", repeat("not ", depth) + "a",
-        repeat("a ^ ", depth) + "a"}) {
+       {repeat("(", depth) + "a" + repeat(")", depth),
+        repeat("f(", depth) + "a" + repeat(")", depth),
+        repeat("x[", depth) + "a" + repeat("]", depth), repeat("-", depth) + "a",
+        repeat("not ", depth) + "a", repeat("a ^ ", depth) + "a"}) {
     const Parsed parsed = parse_text("let x = " + text + "\n");
     EXPECT_FALSE(parsed.diagnostics.has_errors()) << text.substr(0, 8) << parsed.errors();
     EXPECT_FALSE(parsed.printed().empty());
@@ -191,8 +200,9 @@ TEST(Depth, UpToTheLimitItWorks) {
 TEST(Depth, BeyondItOneErrorAndTheNextItemIsFine) {
   for (const int depth : {1100, 10'000, 200'000}) {
     for (const std::string& text :
-         {repeat("(", depth) + "a" + repeat(")", depth), repeat("(", depth), repeat("x[", depth) + "a" + repeat("]", depth),
-          repeat("-", depth) + "a", repeat("not ", depth) + "a", repeat("a ^ ", depth) + "a", repeat("a + not ", depth) + "a",
+         {repeat("(", depth) + "a" + repeat(")", depth), repeat("(", depth),
+          repeat("x[", depth) + "a" + repeat("]", depth), repeat("-", depth) + "a",
+          repeat("not ", depth) + "a", repeat("a ^ ", depth) + "a", repeat("a + not ", depth) + "a",
           repeat("-(", depth) + "a" + repeat(")", depth)}) {
       const Parsed parsed = parse_text("let x = " + text + "\nlet y = 1\n");
       ASSERT_EQ(parsed.diagnostics.errors(), 1U) << text.substr(0, 8) << depth;
@@ -202,7 +212,8 @@ TEST(Depth, BeyondItOneErrorAndTheNextItemIsFine) {
       EXPECT_EQ(parsed.ast.items.back().name.text, "y");
     }
   }
-  const std::string blocks = "fn f(x: [B]) -> [B] {\n" + repeat("repeat 2 {\n", 5000) + repeat("}\n", 5000) + "return x\n}\nlet y = 1\n";
+  const std::string blocks = "fn f(x: [B]) -> [B] {\n" + repeat("repeat 2 {\n", 5000) +
+                             repeat("}\n", 5000) + "return x\n}\nlet y = 1\n";
   const Parsed parsed = parse_text(blocks);
   EXPECT_EQ(parsed.diagnostics.errors(), 1U);
   EXPECT_EQ(parsed.ast.items.back().name.text, "y");
@@ -230,12 +241,45 @@ TEST(Depth, LongChainsAreLinear) {
 TEST(Recovery, OneErrorAStatementAndTheRestParses) {
   const std::string head = "fn f(x: [B]) -> [B] {\n";
   const std::string tail = "\n  z = x + 1\n  return z\n}\ndim Q\n";
-  for (const char* statement :
-       {"  y = ", "  y = x +", "  y = (x", "  y = x)", "  y = f(x y)", "  y = x[", "  y = x[]", "  y x", "  y", "  f(x)",
-        "  y = 1 < 2 < 3", "  param : [B]", "  param w [B]", "  param w : ", "  param w : [B", "  use = F", "  use g F",
-        "  y = $", "  y = \"a", "  y = x ** 2", "  dim = 3", "  dim K = ", "  y: [B] x", "  y, = f(x)", "  y = x @[ x",
-        "  y = x @[K]", "  y = x @shard(", "  y = x @", "  repat 2 { x = x }", "  let k = 2", "  y = x.", "  y = .5",
-        "  y = f(a = 1)", "  y = f(,)", "  ) = 3", "  ,", "  y = [B]", "  y = x as z", "  fn g(x: [B]) -> [B] { return x }"}) {
+  for (const char* statement : {"  y = ",
+                                "  y = x +",
+                                "  y = (x",
+                                "  y = x)",
+                                "  y = f(x y)",
+                                "  y = x[",
+                                "  y = x[]",
+                                "  y x",
+                                "  y",
+                                "  f(x)",
+                                "  y = 1 < 2 < 3",
+                                "  param : [B]",
+                                "  param w [B]",
+                                "  param w : ",
+                                "  param w : [B",
+                                "  use = F",
+                                "  use g F",
+                                "  y = $",
+                                "  y = \"a",
+                                "  y = x ** 2",
+                                "  dim = 3",
+                                "  dim K = ",
+                                "  y: [B] x",
+                                "  y, = f(x)",
+                                "  y = x @[ x",
+                                "  y = x @[K]",
+                                "  y = x @shard(",
+                                "  y = x @",
+                                "  repat 2 { x = x }",
+                                "  let k = 2",
+                                "  y = x.",
+                                "  y = .5",
+                                "  y = f(a = 1)",
+                                "  y = f(,)",
+                                "  ) = 3",
+                                "  ,",
+                                "  y = [B]",
+                                "  y = x as z",
+                                "  fn g(x: [B]) -> [B] { return x }"}) {
     const Parsed parsed = parse_text(head + statement + tail);
     EXPECT_EQ(parsed.diagnostics.errors(), 1U) << statement << "\n" << parsed.errors();
     EXPECT_EQ(parsed.place(0).line, 2) << statement << "\n" << parsed.errors();
@@ -255,7 +299,8 @@ TEST(Recovery, OneErrorAStatementAndTheRestParses) {
 }
 
 TEST(Recovery, BrokenStatementsKeepTheirNames) {
-  const Parsed parsed = parse_text("fn f(x: [B]) -> [B] {\n  y, z = x +\n  w = (1\n  return y\n}\n");
+  const Parsed parsed =
+      parse_text("fn f(x: [B]) -> [B] {\n  y, z = x +\n  w = (1\n  return y\n}\n");
   const auto& body = parsed.ast.defs.at(0).body;
   ASSERT_EQ(body.size(), 3U);
   EXPECT_EQ(parsed.ast.stmt(body[0]).names.size(), 2U);
@@ -267,9 +312,11 @@ TEST(Recovery, BrokenStatementsKeepTheirNames) {
 
 TEST(Recovery, HeadersCostOneError) {
   for (const char* header :
-       {"fn f(x: [B]) [B] {", "fn f(x: [B]) {", "fn f(x [B]) -> [B] {", "fn f(x: [B] -> [B] {", "fn (x: [B]) -> [B] {",
-        "fn f x: [B]) -> [B] {", "fn f[](x: [B]) -> [B] {", "fn f[D ->](x: [B]) -> [B] {", "fn f(x: [B]) -> {",
-        "fn f(x: [B]) -> [B]", "nf f(x: [B]) -> [B] {", "f(x: [B]) -> [B] {", "fn f(x: [B]) -> [B] = {", "fn f(x:) -> [B] {"}) {
+       {"fn f(x: [B]) [B] {", "fn f(x: [B]) {", "fn f(x [B]) -> [B] {", "fn f(x: [B] -> [B] {",
+        "fn (x: [B]) -> [B] {", "fn f x: [B]) -> [B] {", "fn f[](x: [B]) -> [B] {",
+        "fn f[D ->](x: [B]) -> [B] {", "fn f(x: [B]) -> {", "fn f(x: [B]) -> [B]",
+        "nf f(x: [B]) -> [B] {", "f(x: [B]) -> [B] {", "fn f(x: [B]) -> [B] = {",
+        "fn f(x:) -> [B] {"}) {
     const Parsed parsed = parse_text(std::string(header) + "\n  y = x\n  return y\n}\ndim Q\n");
     EXPECT_EQ(parsed.diagnostics.errors(), 1U) << header << "\n" << parsed.errors();
     EXPECT_EQ(parsed.place(0).line, 1) << header;
@@ -281,8 +328,10 @@ TEST(Recovery, HeadersCostOneError) {
 }
 
 TEST(Recovery, SectionsCostOneErrorASetting) {
-  for (const char* setting : {"B = 3", "B:", "B 3", ": 3", "B: (1", "B: 1)", "B: f(x y)", "save to: 3", "eval {{ every: 3 }", "B: 80 GIB"}) {
-    const Parsed parsed = parse_text("train t {\n  steps: 1\n  " + std::string(setting) + "\n  seed: 2\n}\ndim Q\n");
+  for (const char* setting : {"B = 3", "B:", "B 3", ": 3", "B: (1", "B: 1)", "B: f(x y)",
+                              "save to: 3", "eval {{ every: 3 }", "B: 80 GIB"}) {
+    const Parsed parsed =
+        parse_text("train t {\n  steps: 1\n  " + std::string(setting) + "\n  seed: 2\n}\ndim Q\n");
     EXPECT_EQ(parsed.diagnostics.errors(), 1U) << setting << "\n" << parsed.errors();
     EXPECT_EQ(parsed.place(0).line, 3) << setting << parsed.errors();
     ASSERT_EQ(parsed.ast.items.size(), 2U) << setting;
@@ -295,8 +344,15 @@ TEST(Recovery, SectionsCostOneErrorASetting) {
 }
 
 TEST(ParseExpression, OneExpressionOrAnError) {
-  for (const auto& [text, errors] : std::vector<std::pair<std::string, size_t>>{
-           {"64", 0}, {"1 / 2", 0}, {"(0.9, 0.95)", 0}, {"", 1}, {"1e-3x", 1}, {"a b", 1}, {"(", 1}, {"1\n2", 1}, {"=", 1}}) {
+  for (const auto& [text, errors] : std::vector<std::pair<std::string, size_t>>{{"64", 0},
+                                                                                {"1 / 2", 0},
+                                                                                {"(0.9, 0.95)", 0},
+                                                                                {"", 1},
+                                                                                {"1e-3x", 1},
+                                                                                {"a b", 1},
+                                                                                {"(", 1},
+                                                                                {"1\n2", 1},
+                                                                                {"=", 1}}) {
     Sources sources;
     Diagnostics diagnostics;
     Ast ast;
