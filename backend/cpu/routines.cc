@@ -73,6 +73,13 @@ inline int32_t sum(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
 
+// Top-k's order: NaN counts as the largest.
+template <class T>
+bool above(T a, T b) {
+  const auto x = number(a), y = number(b);
+  return x > y || (x != x && y == y);
+}
+
 // f(T{}) for the storage type of a dtype.
 template <class F>
 void with_type(ir::DType dtype, F&& f) {
@@ -235,11 +242,10 @@ void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* in
         int64_t held = 0;
         for (int64_t e = 0; e < plan.extent; ++e) {
           const T candidate = from[e * step];
-          if (plan.taken == 0 ||
-              (held == plan.taken && !(number(candidate) > number(top[(held - 1) * step]))))
+          if (plan.taken == 0 || (held == plan.taken && !above(candidate, top[(held - 1) * step])))
             continue;
           int64_t at = held == plan.taken ? held - 1 : held++;
-          for (; at > 0 && number(candidate) > number(top[(at - 1) * step]); --at) {
+          for (; at > 0 && above(candidate, top[(at - 1) * step]); --at) {
             top[at * step] = top[(at - 1) * step];
             where[at * step] = where[(at - 1) * step];
           }

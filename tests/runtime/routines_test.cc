@@ -101,6 +101,18 @@ TEST(Routines, TopK) {
   }
 }
 
+TEST(Routines, TopKPutsNaNFirst) {
+  RoutinePlan plan;
+  plan.extent = 4;
+  plan.taken = 3;
+  const std::vector<float> x{1, NAN, 2, NAN};
+  std::vector<float> values(3);
+  std::vector<int32_t> indices(3);
+  ThreadPool pool(1);
+  run_top_k(plan, x.data(), values.data(), indices.data(), pool);
+  EXPECT_EQ(indices, (std::vector<int32_t>{1, 3, 2}));
+}
+
 TEST(Routines, CumSum) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32}) {
     for (const bool reverse : {false, true}) {
