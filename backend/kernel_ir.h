@@ -67,7 +67,7 @@ struct Expr {
     kOp,         // op(operands), an ir::Op of the pointwise family
     kReduction,  // the result of reductions[reduction]
     kRandom,     // op: kUniform, kNormal (both standard) or kDropout (uniform again); element index
-              // linear + row terms; site hash in `site`; operands are the loop numbers (i32)
+                 // linear + row terms; site hash in `site`; operands are the loop numbers (i32)
   } kind = Kind::kConst;
   ir::Op op = ir::Op::kConst;
   ir::DType dtype = ir::DType::kF32;   // kF32 (all floats compute in it), kI32 or kBool

@@ -13,6 +13,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "backend/initialize.h"
 #include "backend/scalar_input.h"
+#include "backend/train_graph.h"
 #include "base/check.h"
 #include "ir/autodiff.h"
 
@@ -20,6 +21,13 @@ namespace cad::backend {
 namespace {
 
 constexpr double kFirstLossScale = 65536;
+
+uint64_t fnv(uint64_t hash, const std::string& text) {
+  for (const char c : text + "\n") hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+}  // namespace
 
 ir::Graph train_step_graph(const ir::TrainSpec& spec, const Parameters& parameters,
                            ir::PassLog* log) {
@@ -40,13 +48,6 @@ ir::Graph train_step_graph(const ir::TrainSpec& spec, const Parameters& paramete
   if (!options.wrt.empty()) g = ir::differentiate(std::move(g), loss, options);
   return ir::run_passes(std::move(g), ir::passes_after_autodiff(), log);
 }
-
-uint64_t fnv(uint64_t hash, const std::string& text) {
-  for (const char c : text + "\n") hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
-
-}  // namespace
 
 Trainer::~Trainer() = default;
 

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "backend/compile.h"
 #include "backend/cpu/thread_pool.h"
+#include "backend/train_graph.h"
 #include "backend/trainer.h"
 #include "base/check.h"
 
@@ -97,8 +99,22 @@ double Trainer::run_micro_batches(bool debug) {
 }
 
 Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value) {
-  // Nothing was updated, so the step can be run again to find where it began.
-  if (!first_bad_) run_micro_batches(true);
+  // Nothing was updated, so the step can be run again to find where it began: op by op, without
+  // fusion, in memory of its own (it needs more, and the run ends here).
+  ir::Graph g = train_step_graph(spec_, parameters_, nullptr);
+  if (spec_.accumulate > 1) g = supply_step_totals(std::move(g));
+  CompileOptions options;
+  options.fuse = false;
+  BoundProgram plain(g, spec_.bindings, options, &*data_);
+  RunMemory memory;
+  if (memory.allocate(0, plain.place(0)).ok()) {
+    std::vector<std::byte*> values;
+    for (const Parameter& p : parameters_.all()) values.push_back(p.data);
+    plain.bind(parameters_, values, memory.region());
+    std::swap(train_, plain);
+    run_micro_batches(true);
+    std::swap(train_, plain);
+  }
   Diagnostic error = make_error(id,
                                 fmt::format("the {} is {} at step {}", what,
                                             std::isnan(value) ? "nan"

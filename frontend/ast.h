@@ -41,11 +41,13 @@ struct Name {
 // ---------------------------------------------------------------- expressions (also dim ones)
 
 // CAD_AST_OP(enumerator, text): the operators, tightest first.
-#define CAD_AST_OPS(X)                                                                         \
-  X(kPow, "^")                                                                                 \
-  X(kNeg, "-") X(kMul, "*") X(kDiv, "/") X(kFloorDiv, "//") X(kMod, "%") X(kContract, "@[]")   \
-      X(kAdd, "+") X(kSub, "-") X(kLt, "<") X(kLe, "<=") X(kGt, ">") X(kGe, ">=") X(kEq, "==") \
-          X(kNe, "!=") X(kNot, "not") X(kAnd, "and") X(kOr, "or") X(kPipe, "|>")
+// clang-format off
+#define CAD_AST_OPS(X) \
+  X(kPow, "^") X(kNeg, "-") X(kMul, "*") X(kDiv, "/") X(kFloorDiv, "//") X(kMod, "%") \
+  X(kContract, "@[]") X(kAdd, "+") X(kSub, "-") X(kLt, "<") X(kLe, "<=") X(kGt, ">") \
+  X(kGe, ">=") X(kEq, "==") X(kNe, "!=") X(kNot, "not") X(kAnd, "and") X(kOr, "or") \
+  X(kPipe, "|>")
+// clang-format on
 
 enum class AstOp : uint8_t {
 #define CAD_AST_OP_ENUMERATOR(name, text) name,

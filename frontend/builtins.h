@@ -38,15 +38,16 @@ EValue result(Elaborator& e, const Call& call, std::optional<ir::ValueId> v);
 bool has_dims(Elaborator& e, const Call& call, const EValue& shown, ir::ValueId v,
               const DimList& dims);
 
-#define CAD_BUILTINS(X)                                                                            \
-  X(exp)                                                                                           \
-  X(log)                                                                                           \
-  X(sqrt) X(rsqrt) X(abs) X(sin) X(cos) X(tanh) X(erf) X(sigmoid) X(softplus) X(relu) X(gelu)      \
-      X(silu) X(clamp) X(where) X(stop) X(f32) X(bf16) X(f16) X(i32) X(bool) X(sum) X(mean) X(max) \
-          X(min) X(logsumexp) X(argmax) X(softmax) X(log_softmax) X(cumsum) X(causal) X(rope)      \
-              X(cross_entropy) X(nll) X(mse) X(bce) X(one_hot) X(load_balance) X(concat) X(stack)  \
-                  X(pad) X(flip) X(topk) X(dispatch) X(combine) X(tril) X(upsample) X(conv)        \
-                      X(max_pool) X(avg_pool) X(dropout) X(normal) X(uniform) X(bernoulli)
+// clang-format off
+#define CAD_BUILTINS(X) \
+  X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(sin) X(cos) X(tanh) X(erf) X(sigmoid) \
+  X(softplus) X(relu) X(gelu) X(silu) X(clamp) X(where) X(stop) X(f32) X(bf16) X(f16) \
+  X(i32) X(bool) X(sum) X(mean) X(max) X(min) X(logsumexp) X(argmax) X(softmax) \
+  X(log_softmax) X(cumsum) X(causal) X(rope) X(cross_entropy) X(nll) X(mse) X(bce) \
+  X(one_hot) X(load_balance) X(concat) X(stack) X(pad) X(flip) X(topk) X(dispatch) \
+  X(combine) X(tril) X(upsample) X(conv) X(max_pool) X(avg_pool) X(dropout) X(normal) \
+  X(uniform) X(bernoulli)
+// clang-format on
 #define CAD_DECLARE_BUILTIN(name) EValue builtin_##name(Elaborator& e, Call& call);
 CAD_BUILTINS(CAD_DECLARE_BUILTIN)
 #undef CAD_DECLARE_BUILTIN

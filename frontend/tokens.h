@@ -17,13 +17,14 @@ namespace cad::frontend {
 
 // The order is that of the token types ANTLR assigns to grammar/Cad.g4; lexer.cc and parse.cc
 // assert it. QUANTITY is joined from NUMBER and NAME, the lexer does not know it.
-#define CAD_LEXER_TOKENS(X)                                                                       \
-  X(IMPORT)                                                                                       \
-  X(AS) X(DIM) X(LET) X(FN) X(LAYER) X(MODEL) X(PARAM) X(STATE) X(USE) X(REPEAT) X(RETURN) X(NOT) \
-      X(AND) X(OR) X(ATL) X(AT) X(ARROW) X(PIPE) X(DOTS) X(DOT) X(LE) X(GE) X(EQ) X(NE) X(LT)     \
-          X(GT) X(ASSIGN) X(COLON) X(COMMA) X(LPAREN) X(RPAREN) X(LBRACK) X(RBRACK) X(LBRACE)     \
-              X(RBRACE) X(PLUS) X(MINUS) X(STAR) X(SLASH) X(PERCENT) X(DSLASH) X(CARET) X(NUMBER) \
-                  X(NAME) X(STRING) X(OPEN_STRING) X(COMMENT) X(WS) X(NL) X(BAD)
+// clang-format off
+#define CAD_LEXER_TOKENS(X) \
+  X(IMPORT) X(AS) X(DIM) X(LET) X(FN) X(LAYER) X(MODEL) X(PARAM) X(STATE) X(USE) X(REPEAT) \
+  X(RETURN) X(NOT) X(AND) X(OR) X(ATL) X(AT) X(ARROW) X(PIPE) X(DOTS) X(DOT) X(LE) X(GE) \
+  X(EQ) X(NE) X(LT) X(GT) X(ASSIGN) X(COLON) X(COMMA) X(LPAREN) X(RPAREN) X(LBRACK) \
+  X(RBRACK) X(LBRACE) X(RBRACE) X(PLUS) X(MINUS) X(STAR) X(SLASH) X(PERCENT) X(DSLASH) \
+  X(CARET) X(NUMBER) X(NAME) X(STRING) X(OPEN_STRING) X(COMMENT) X(WS) X(NL) X(BAD)
+// clang-format on
 
 enum class Tok : int8_t {
   END = -1,  // of the file

@@ -71,24 +71,50 @@ void check_example(const Example& example, const std::string& precision, double 
   EXPECT_EQ(one.bytes, two.bytes);
   EXPECT_EQ(one.touched, program.transient_bytes());
   for (size_t r = 0; r < expected.size(); ++r) {
-    EXPECT_LE(testing::difference(one.results[r], expected[r]), tolerance) << example.file << " " << g.outputs[r].name;
+    EXPECT_LE(testing::difference(one.results[r], expected[r]), tolerance)
+        << example.file << " " << g.outputs[r].name;
   }
 }
 
-TEST_P(Examples, TrainStepIsTheInterpreters) { check_example(GetParam(), "f32", 1e-4); }
-TEST_P(Examples, TrainStepInBf16) { check_example(GetParam(), "bf16", 8e-2); }
+TEST_P(Examples, TrainStepIsTheInterpreters) {
+  check_example(GetParam(), "f32", 1e-4);
+}
+TEST_P(Examples, TrainStepInBf16) {
+  check_example(GetParam(), "bf16", 8e-2);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     All, Examples,
     ::testing::Values(
         Example{"mlp.cad", {{"B", "3"}, {"F", "5"}}},
-        Example{"gpt.cad", {{"B", "2"}, {"T", "5"}, {"V", "11"}, {"D", "8"}, {"L", "2"}, {"H", "2"}}},
-        Example{"llama.cad", {{"B", "2"}, {"T", "4"}, {"V", "9"}, {"D", "16"}, {"G", "2"}, {"R", "2"}, {"L", "2"}, {"F", "6"}}},
-        Example{"bert.cad", {{"B", "2"}, {"T", "5"}, {"V", "12"}, {"D", "8"}, {"H", "2"}, {"L", "2"}}},
-        Example{"vit.cad", {{"B", "2"}, {"Y", "4"}, {"X", "4"}, {"P", "2"}, {"D", "8"}, {"H", "2"}, {"L", "2"}, {"V", "3"}}},
-        Example{"convnet.cad", {{"B", "2"}, {"Y", "8"}, {"X", "8"}, {"O", "3"}, {"O2", "4"}, {"V", "3"}}},
+        Example{"gpt.cad",
+                {{"B", "2"}, {"T", "5"}, {"V", "11"}, {"D", "8"}, {"L", "2"}, {"H", "2"}}},
+        Example{"llama.cad",
+                {{"B", "2"},
+                 {"T", "4"},
+                 {"V", "9"},
+                 {"D", "16"},
+                 {"G", "2"},
+                 {"R", "2"},
+                 {"L", "2"},
+                 {"F", "6"}}},
+        Example{"bert.cad",
+                {{"B", "2"}, {"T", "5"}, {"V", "12"}, {"D", "8"}, {"H", "2"}, {"L", "2"}}},
+        Example{"vit.cad",
+                {{"B", "2"},
+                 {"Y", "4"},
+                 {"X", "4"},
+                 {"P", "2"},
+                 {"D", "8"},
+                 {"H", "2"},
+                 {"L", "2"},
+                 {"V", "3"}}},
+        Example{"convnet.cad",
+                {{"B", "2"}, {"Y", "8"}, {"X", "8"}, {"O", "3"}, {"O2", "4"}, {"V", "3"}}},
         Example{"gru.cad", {{"B", "2"}, {"T", "4"}, {"V", "7"}, {"D", "3"}, {"M", "5"}}},
-        Example{"lora.cad", {{"B", "2"}, {"T", "4"}, {"V", "9"}, {"D", "8"}, {"H", "2"}, {"L", "2"}, {"R", "2"}}}),
+        Example{
+            "lora.cad",
+            {{"B", "2"}, {"T", "4"}, {"V", "9"}, {"D", "8"}, {"H", "2"}, {"L", "2"}, {"R", "2"}}}),
     [](const ::testing::TestParamInfo<Example>& info) {
       const std::string file = info.param.file;
       return file.substr(0, file.find('.'));
