@@ -115,6 +115,7 @@ Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value)
     run_micro_batches(true);
     std::swap(train_, plain);
   }
+  if (!first_bad_) run_micro_batches(true);
   Diagnostic error = make_error(id,
                                 fmt::format("the {} is {} at step {}", what,
                                             std::isnan(value) ? "nan"
