@@ -1,1 +1,0 @@
-// cmake/empty.cc -- gives a library without sources something to archive.
