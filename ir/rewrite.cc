@@ -97,7 +97,7 @@ std::vector<ValueId> clone_node(Graph& g, NodeId node, RegionId into,
     copy.results[i] = value;
   }
   if (copy.op == Op::kRepeat) g.region(copy.loop.body).owner = id;
-  const std::vector<ValueId> results = copy.results;
+  std::vector<ValueId> results = copy.results;
   g.nodes.push_back(std::move(copy));
   g.region(into).nodes.push_back(id);
   return results;
