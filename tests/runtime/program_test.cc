@@ -18,6 +18,11 @@ void* operator new(size_t size) {
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+// std::stable_sort's buffer comes from this one and goes to the delete below.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  if (size > 65536) large_allocations.fetch_add(1);
+  return std::malloc(size);
+}
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // they match: see above
 void operator delete(void* p) noexcept {
