@@ -52,7 +52,7 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64
   if (budget > 0 && bytes() > budget) {
     return too_little(fmt::format("the budget is {}", bytes_text(budget)), kExitNoPlan);
   }
-  if (bytes() > have) return too_little(machine, kExitRunFailed);
+  if (bytes() > have) return too_little(machine, kExitNoPlan);
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t body = std::max<int64_t>((bytes() + page - 1) / page * page, page);
   mapped_ = body + page;

@@ -138,6 +138,16 @@ Result<StepReport> Trainer::step() {
   StepReport report;
   report.step = steps_done_ + 1;
   report.rates = optimizer_.learning_rates(report.step, total_steps_);
+  for (const double rate : report.rates) {
+    if (std::isfinite(rate)) continue;
+    Diagnostic error = make_error(DiagId::E0701,
+                                  fmt::format("the learning rate is {} at step {}",
+                                              std::isnan(rate) ? "nan" : "infinite", report.step),
+                                  kExitRunFailed);
+    error.note("nothing was updated in this step; the last checkpoint is intact");
+    error.help("look at the arguments of the schedule");
+    return error;
+  }
   report.loss = run_micro_batches(options_.debug_nan);
   const bool half = spec_.precision == ir::DType::kF16;
   if (first_bad_ && !half) return not_finite(DiagId::E0701, "loss or gradient", std::nan(""));

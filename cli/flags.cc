@@ -22,6 +22,22 @@ CLI::Validator at_least(int64_t least) {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator thread_count() {
+  const auto check = [](const std::string& text) -> std::string {
+    constexpr int64_t kMost = 1024;  // more are a slip, and the system may refuse them
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end != text.data() + text.size())
+      return fmt::format("`{}` is not a whole number", text);
+    if (error == std::errc::invalid_argument)
+      return fmt::format("`{}` is not a whole number", text);
+    if (error == std::errc::result_out_of_range || value > kMost)
+      return fmt::format("`{}` is above {}", text, kMost);
+    return value < 1 ? fmt::format("`{}` is below 1", text) : "";
+  };
+  return CLI::Validator(check, "");
+}
+
 void add_program_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("FILE", common.file, "the program; - is standard input")->required();
   app.add_option("--set", common.set,
@@ -58,7 +74,7 @@ void add_device_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("--threads-per-device", common.threads_per_device,
                  "threads of a CPU device (default: its share of the cores)")
       ->type_name("N")
-      ->check(at_least(1));
+      ->check(thread_count());
   app.add_option("--cluster", common.cluster, "the machine to plan for (default: this one)")
       ->type_name("NAME");
   app.add_option("--mesh", common.mesh, "mesh axes: dp=2,tp=4")->type_name("AXES");

@@ -117,7 +117,7 @@ Action declare_generate(CLI::App& app, CommonOptions& common) {
       ->type_name("N");
   app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(thread_count());
   return [own, &common] { return run_generate(*own, common); };
 }
 

@@ -253,7 +253,7 @@ Action declare_predict(CLI::App& app, CommonOptions& common) {
   app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N");
   app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(thread_count());
   return [own, &common] { return run_predict(*own, common); };
 }
 

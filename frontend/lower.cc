@@ -4,6 +4,7 @@
 
 #include "base/suggest.h"
 #include "frontend/elaborator.h"
+#include "frontend/size_limits.h"
 
 namespace cad::frontend {
 
@@ -48,7 +49,11 @@ Result<ir::Graph> lower_model(const Module& module, bool training, ir::DType pre
   Diagnostics diagnostics;
   Elaborator e(module, Elaborator::Mode::kLower, options, diagnostics);
   e.open_section();
-  return e.lower_model(*model);
+  Result<ir::Graph> lowered = e.lower_model(*model);
+  if (lowered.ok()) {
+    if (auto fault = size_fault(*lowered, module.bindings)) return *fault;
+  }
+  return lowered;
 }
 
 Result<ir::Graph> Elaborator::lower_model(const Definition& model) {

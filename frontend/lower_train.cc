@@ -1,6 +1,7 @@
 // frontend/lower_train.cc -- see lower_train.h: forward and evaluation graphs, and the TrainSpec as
 // a whole. Optimizers: lower_train_optimizer.cc; means and ids: lower_train_means.cc.
 #include "frontend/lower_train.h"
+#include "frontend/size_limits.h"
 
 #include <algorithm>
 #include <set>
@@ -189,6 +190,10 @@ Result<ir::TrainSpec> lower_train(const Module& module) {
   spec.seed = train.seed;
   spec.shuffled = train.shuffled;
   spec.dropout = train.dropout;
+  if (auto fault = size_fault(spec.forward, spec.bindings)) return *fault;
+  for (const ir::EvalSpec& eval : spec.evals) {
+    if (auto fault = size_fault(eval.graph, spec.bindings)) return *fault;
+  }
   return spec;
 }
 
