@@ -20,6 +20,18 @@ std::string absolute(const std::string& path) {
 }  // namespace
 
 std::optional<Diagnostic> check_one_device(const CommonOptions& common) {
+  const bool one_plan = common.plan.empty() || common.plan == "auto" || common.plan == "single";
+  const char* flag = !common.mesh.empty()      ? "--mesh"
+                     : !common.cluster.empty() ? "--cluster"
+                     : !one_plan               ? "--plan"
+                                               : nullptr;
+  if (flag != nullptr) {
+    Diagnostic error = make_error(
+        DiagId::E0504, fmt::format("this build plans for one device: `{}` has no use", flag),
+        kExitUsage);
+    error.help(fmt::format("leave `{}` out", flag));
+    return error;
+  }
   if (common.devices.value_or(1) == 1) return std::nullopt;
   Diagnostic error =
       make_error(DiagId::E0504, fmt::format("this build runs one device, not {}", *common.devices),

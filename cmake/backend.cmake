@@ -1,4 +1,4 @@
-# The backend library: LLVM (ORC JIT), a CBLAS.
+# The backend library: LLVM (ORC JIT).
 find_package(LLVM 14 REQUIRED CONFIG)
 cad_folder(backend backend backend/cpu)
 target_include_directories(cad_backend SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
