@@ -59,11 +59,26 @@ using EvalRule = std::vector<Tensor> (*)(const Graph& g, const Node& node,
                                          std::span<const Tensor* const> operands,
                                          EvalContext& context);
 
+// What one execution of a node costs, as polynomials in the program's dims. FLOPs: 2 a
+// multiply-add; the weights of functions are in ir/cost_rules.h. Bytes: every operand read once and
+// every result written once, of the node alone; a view (rename, reshape, broadcast) moves nothing.
+struct OpCost {
+  Size matmul;         // FLOPs in contractions
+  Size other;          // FLOPs elsewhere
+  Size read, written;  // bytes
+  [[nodiscard]] Size flops() const { return matmul + other; }
+  [[nodiscard]] Size bytes() const { return read + written; }
+  OpCost& operator+=(const OpCost& more);
+};
+OpCost operator*(const Size& times, const OpCost& cost);
+using CostRule = OpCost (*)(const Graph& g, const Node& node);
+
 struct OpInfo {
   const char* summary;  // for `colauto ops` and the manual: "sum over dims"
   ShapeResult (*shape)(const Graph& g, std::span<const ValueId> operands, const Attrs& attrs);
   GradRule grad;  // nullptr: no gradient flows (integers, comparisons, fused ops after raising)
   EvalRule eval;  // naive f64 loops; nullptr only for repeat (the interpreter's own)
+  CostRule cost;  // of one execution; repeat's is its body's, once an iteration
 };
 
 const OpInfo& op_info(Op op);

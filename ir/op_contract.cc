@@ -67,6 +67,6 @@ std::vector<ValueId> contract_grad(Builder& b, NodeId node, Values grads) {
 }  // namespace
 
 const OpInfo kContractInfo{"multiply, align dims by name, sum over the listed ones", contract_shape,
-                           contract_grad, contract_eval};
+                           contract_grad, contract_eval, contract_cost};
 
 }  // namespace cad::ir

@@ -248,8 +248,8 @@ std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands 
 }  // namespace
 
 const OpInfo kAttentionInfo{"softmax(scale * q k) v, in one op", attention_shape, attention_grad,
-                            attention_eval};
+                            attention_eval, attention_cost};
 const OpInfo kAttentionGradInfo{"gradient of attention", attention_grad_shape, nullptr,
-                                attention_grad_eval};
+                                attention_grad_eval, attention_grad_cost};
 
 }  // namespace cad::ir

@@ -365,15 +365,20 @@ std::vector<Tensor> slots_eval(const Graph& g, const Node& n, Operands in, EvalC
 }  // namespace
 
 const OpInfo kGatherInfo{"entries along a dim picked by indices", gather_shape, gather_grad,
-                         gather_eval};
-const OpInfo kScatterAddInfo{"adjoint of gather", scatter_shape, scatter_grad, scatter_eval};
-const OpInfo kSelectInfo{"one index of a dim, which goes", select_shape, select_grad, select_eval};
-const OpInfo kUnselectInfo{"adjoint of select", unselect_shape, unselect_grad, unselect_eval};
-const OpInfo kWindowInfo{"sliding windows of a dim", window_shape, window_grad, window_eval};
-const OpInfo kUnwindowInfo{"adjoint of window", unwindow_shape, window_grad, unwindow_eval};
+                         gather_eval, gather_cost};
+const OpInfo kScatterAddInfo{"adjoint of gather", scatter_shape, scatter_grad, scatter_eval,
+                             scatter_cost};
+const OpInfo kSelectInfo{"one index of a dim, which goes", select_shape, select_grad, select_eval,
+                         picked_cost};
+const OpInfo kUnselectInfo{"adjoint of select", unselect_shape, unselect_grad, unselect_eval,
+                           copy_cost};
+const OpInfo kWindowInfo{"sliding windows of a dim", window_shape, window_grad, window_eval,
+                         copy_cost};
+const OpInfo kUnwindowInfo{"adjoint of window", unwindow_shape, window_grad, unwindow_eval,
+                           unwindow_cost};
 const OpInfo kTopKInfo{"the largest along a dim, and where they are", topk_shape, topk_grad,
-                       topk_eval};
+                       topk_eval, topk_cost};
 const OpInfo kSlotsInfo{"places of tokens in their expert's slots", slots_shape, nullptr,
-                        slots_eval};
+                        slots_eval, copy_cost};
 
 }  // namespace cad::ir

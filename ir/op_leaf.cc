@@ -62,8 +62,8 @@ std::vector<Tensor> iota_eval(const Graph& g, const Node& n, Operands, EvalConte
 }  // namespace
 
 const OpInfo kInputInfo{"an input of the graph: parameter, state or data", input_shape, nullptr,
-                        input_eval};
-const OpInfo kConstInfo{"a constant of rank 0", const_shape, nullptr, const_eval};
-const OpInfo kIotaInfo{"0, 1, .. along a dim", iota_shape, nullptr, iota_eval};
+                        input_eval, free_cost};
+const OpInfo kConstInfo{"a constant of rank 0", const_shape, nullptr, const_eval, free_cost};
+const OpInfo kIotaInfo{"0, 1, .. along a dim", iota_shape, nullptr, iota_eval, iota_cost};
 
 }  // namespace cad::ir

@@ -78,6 +78,6 @@ ShapeResult repeat_shape(const Graph& g, Values operands, const Loop& loop) {
 }
 
 const OpInfo kRepeatInfo{"a loop: its body runs once for each index of its dim", no_shape, nullptr,
-                         nullptr};
+                         nullptr, repeat_cost};
 
 }  // namespace cad::ir

@@ -144,9 +144,9 @@ std::vector<ValueId> dropout_grad(Builder& b, NodeId node, Values grads) {
 }  // namespace
 
 const OpInfo kDropoutInfo{"zeros at random, the rest scaled up", dropout_shape, dropout_grad,
-                          dropout_eval};
-const OpInfo kNormalInfo{"normal random values", normal_shape, nullptr, normal_eval};
-const OpInfo kUniformInfo{"uniform random values", uniform_shape, nullptr, uniform_eval};
-const OpInfo kBernoulliInfo{"random bools", bernoulli_shape, nullptr, bernoulli_eval};
+                          dropout_eval, dropout_cost};
+const OpInfo kNormalInfo{"normal random values", normal_shape, nullptr, normal_eval, draw_cost};
+const OpInfo kUniformInfo{"uniform random values", uniform_shape, nullptr, uniform_eval, draw_cost};
+const OpInfo kBernoulliInfo{"random bools", bernoulli_shape, nullptr, bernoulli_eval, draw_cost};
 
 }  // namespace cad::ir

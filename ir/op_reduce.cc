@@ -373,17 +373,22 @@ std::vector<Tensor> step_total_eval(const Graph& g, const Node& n, Operands in,
 
 }  // namespace
 
-const OpInfo kSumInfo{"sum over dims", sum_shape, sum_grad, sum_eval};
-const OpInfo kMeanInfo{"mean over dims, weighted or not", mean_shape, mean_grad, mean_eval};
-const OpInfo kReduceMaxInfo{"largest over dims", extremum_shape, extremum_grad, extremum_eval};
-const OpInfo kReduceMinInfo{"smallest over dims", extremum_shape, extremum_grad, extremum_eval};
-const OpInfo kArgmaxInfo{"index of the largest along a dim", argmax_shape, nullptr, argmax_eval};
+const OpInfo kSumInfo{"sum over dims", sum_shape, sum_grad, sum_eval, reduce_cost};
+const OpInfo kMeanInfo{"mean over dims, weighted or not", mean_shape, mean_grad, mean_eval,
+                       reduce_cost};
+const OpInfo kReduceMaxInfo{"largest over dims", extremum_shape, extremum_grad, extremum_eval,
+                            reduce_cost};
+const OpInfo kReduceMinInfo{"smallest over dims", extremum_shape, extremum_grad, extremum_eval,
+                            reduce_cost};
+const OpInfo kArgmaxInfo{"index of the largest along a dim", argmax_shape, nullptr, argmax_eval,
+                         reduce_cost};
 const OpInfo kLogSumExpInfo{"log of the sum of e^x over dims", logsumexp_shape, logsumexp_grad,
-                            logsumexp_eval};
-const OpInfo kSoftmaxInfo{"e^x over its sum along dims", softmax_shape, softmax_grad, softmax_eval};
+                            logsumexp_eval, reduce_cost};
+const OpInfo kSoftmaxInfo{"e^x over its sum along dims", softmax_shape, softmax_grad, softmax_eval,
+                          reduce_cost};
 const OpInfo kCumSumInfo{"running sum along a dim, inclusive", cumsum_shape, cumsum_grad,
-                         cumsum_eval};
+                         cumsum_eval, reduce_cost};
 const OpInfo kStepTotalInfo{"sum over the micro-batches of a step", step_total_shape, nullptr,
-                            step_total_eval};
+                            step_total_eval, free_cost};
 
 }  // namespace cad::ir

@@ -12,6 +12,7 @@
 #include "ir/builder.h"
 #include "ir/interpreter.h"
 #include "ir/op.h"
+#include "ir/op_costs.h"
 
 namespace cad::ir {
 
