@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "planner/cluster.h"
 
 namespace cad::planner {
@@ -27,6 +28,7 @@ struct Level {
 struct Axis {
   std::string name;
   int size = 1;
+  bool operator==(const Axis&) const = default;
 };
 
 struct Mesh {
@@ -36,5 +38,25 @@ struct Mesh {
   [[nodiscard]] int size(AxisSet set) const;  // product of the axes' sizes
   [[nodiscard]] std::string str() const;      // "dp=2, tp=4"
 };
+
+// The mesh of these axes (outermost first) over the first devices of the cluster, with the levels
+// of every axis set. Groups that a node or a pair holds unevenly are priced as one level over the
+// worst link they use. Errors: E0802 more devices than the cluster has, E0803 more axes than
+// kMaxAxes, an axis below 1 or named twice.
+Result<Mesh> make_mesh(const Cluster& cluster, const std::vector<Axis>& axes);
+
+// Every way to put n devices on at most `max_axes` axes of size 2 or more: all ordered
+// factorisations of n, the order being the assignment to the topology. Of meshes that differ only
+// by the names of their axes one is kept, sizes ascending. n = 1: one axis of size 1.
+// Axes are named x, y, z from the outermost.
+Result<std::vector<Mesh>> meshes(const Cluster& cluster, int n, int max_axes = kMaxAxes);
+
+// The same for axes that a program names: every assignment of sizes (1 allowed) and order.
+Result<std::vector<Mesh>> named_meshes(const Cluster& cluster, int n,
+                                       const std::vector<std::string>& names);
+
+// Ordered factorisations of n into at most `max_factors` factors of 2 or more: 16 of 64, 46 of
+// 1,024. n = 1: one, without factors.
+std::vector<std::vector<int>> factorisations(int n, int max_factors = kMaxAxes);
 
 }  // namespace cad::planner

@@ -1,0 +1,50 @@
+// planner/compute_cost.h -- seconds of an op on one device: a roofline with an efficiency that
+// depends on the shape, and the few constants of the whole cost model. They were fitted once to
+// published runs (tools/bench_published.cc refits them and prints the errors); none belongs to one
+// model, machine or run. Collectives are in planner/collective.h, formulas in docs/planner.md.
+#pragma once
+
+#include "ir/type.h"
+#include "planner/cluster.h"
+
+namespace cad::planner {
+
+// The constants of the cost model, all of them. A link's bandwidth in a cluster is what a device
+// gets, so links need none here; the library's links are data-sheet figures times
+// kLibraryLinkEfficiency (stdlib/devices.cad).
+struct CostConstants {
+  double matmul_peak = 0.85;      // part of the peak rate that a large matrix product reaches
+  double matmul_depth = 100;      // k at which a product loses half: accumulators fill and drain
+  double matmul_tile = 100;       // the same for the smaller of m and n: operands are re-read
+  double attention_peak = 0.5;    // part of the peak rate of fused attention
+  double memory_peak = 0.85;      // part of the peak bandwidth that streaming kernels reach
+  double launch_seconds = 4e-6;   // a kernel, where the device names no overhead of its own
+  double overlap = 0.7;           // part of the gradient and parameter collectives that runs
+                                  // behind compute, at most as long as that compute
+  bool operator==(const CostConstants&) const = default;
+};
+const CostConstants& fitted_constants();
+
+// One op (or one fused kernel) with a device's own share of the extents.
+struct Work {
+  double matmul_flops = 0;     // of contractions, 2 a multiply-add
+  double attention_flops = 0;  // of fused attention: its two products, all of them
+  double other_flops = 0;      // pointwise, reductions
+  double bytes = 0;            // read and written in device memory; of a fused chain what is left
+  ir::DType dtype = ir::DType::kF32;  // of the operands: chooses the rate
+  double m = 0, n = 0, k = 0;  // of the contraction, batch dims left out; 0: large
+  double kernels = 1;
+};
+
+// max(compute, bytes / bandwidth) + launch overhead. Work without any flops and bytes costs 0.
+double compute_seconds(const Device& device, const Work& work,
+                       const CostConstants& constants = fitted_constants());
+
+// Operations a second of matrix products in this dtype: "f32" when the device lists no rate for it.
+double matmul_rate(const Device& device, ir::DType dtype);
+
+// What of `communication` seconds is left to wait for, when it may run beside `compute` seconds.
+double exposed_seconds(double communication, double compute,
+                       const CostConstants& constants = fitted_constants());
+
+}  // namespace cad::planner
