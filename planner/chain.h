@@ -15,9 +15,9 @@ namespace cad::planner {
 // One way to run a stage. Times in any one unit (the planner: seconds), sizes in any one unit.
 struct StageOption {
   double forward = 0;
-  double backward = 0;       // includes what the option itself recomputes
-  int64_t saved = 0;         // kept from the saving run to the backward; includes the stage's output
-  int64_t forward_tmp = 0;   // transient, beyond input, output and what is saved
+  double backward = 0;      // includes what the option itself recomputes
+  int64_t saved = 0;        // kept from the saving run to the backward; includes the stage's output
+  int64_t forward_tmp = 0;  // transient, beyond input, output and what is saved
   int64_t backward_tmp = 0;  // transient, beyond input, saved and the gradients of both ends
   bool operator==(const StageOption&) const = default;
 };
@@ -95,11 +95,11 @@ std::string chain_error(const Chain& chain);
 // What running a schedule takes, by position, from nothing but the definitions above. It starts
 // with the input alone and must end with the input and its gradient alone.
 struct ChainSimulation {
-  std::string error;     // why the schedule cannot be run, or empty
-  double time = 0;       // sum over the operations
-  int64_t peak = 0;      // largest memory during any operation
-  int64_t peak_at = 0;   // index of the operation with the peak
-  int64_t baseline = 0;  // memory at the end: the input and its gradient
+  std::string error;            // why the schedule cannot be run, or empty
+  double time = 0;              // sum over the operations
+  int64_t peak = 0;             // largest memory during any operation
+  int64_t peak_at = 0;          // index of the operation with the peak
+  int64_t baseline = 0;         // memory at the end: the input and its gradient
   std::vector<int64_t> memory;  // during each operation
 };
 ChainSimulation simulate(const Chain& chain, const std::vector<ChainOp>& schedule);

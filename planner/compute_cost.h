@@ -13,14 +13,14 @@ namespace cad::planner {
 // gets, so links need none here; the library's links are data-sheet figures times
 // kLibraryLinkEfficiency (stdlib/devices.cad).
 struct CostConstants {
-  double matmul_peak = 0.85;      // part of the peak rate that a large matrix product reaches
-  double matmul_depth = 100;      // k at which a product loses half: accumulators fill and drain
-  double matmul_tile = 100;       // the same for the smaller of m and n: operands are re-read
-  double attention_peak = 0.5;    // part of the peak rate of fused attention
-  double memory_peak = 0.85;      // part of the peak bandwidth that streaming kernels reach
-  double launch_seconds = 4e-6;   // a kernel, where the device names no overhead of its own
-  double overlap = 0.7;           // part of the gradient and parameter collectives that runs
-                                  // behind compute, at most as long as that compute
+  double matmul_peak = 0.85;     // part of the peak rate that a large matrix product reaches
+  double matmul_depth = 100;     // k at which a product loses half: accumulators fill and drain
+  double matmul_tile = 100;      // the same for the smaller of m and n: operands are re-read
+  double attention_peak = 0.5;   // part of the peak rate of fused attention
+  double memory_peak = 0.85;     // part of the peak bandwidth that streaming kernels reach
+  double launch_seconds = 4e-6;  // a kernel, where the device names no overhead of its own
+  double overlap = 0.7;          // part of the gradient and parameter collectives that runs
+                                 // behind compute, at most as long as that compute
   bool operator==(const CostConstants&) const = default;
 };
 const CostConstants& fitted_constants();
@@ -32,7 +32,7 @@ struct Work {
   double other_flops = 0;      // pointwise, reductions
   double bytes = 0;            // read and written in device memory; of a fused chain what is left
   ir::DType dtype = ir::DType::kF32;  // of the operands: chooses the rate
-  double m = 0, n = 0, k = 0;  // of the contraction, batch dims left out; 0: large
+  double m = 0, n = 0, k = 0;         // of the contraction, batch dims left out; 0: large
   double kernels = 1;
 };
 
