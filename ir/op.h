@@ -59,18 +59,40 @@ using EvalRule = std::vector<Tensor> (*)(const Graph& g, const Node& node,
                                          std::span<const Tensor* const> operands,
                                          EvalContext& context);
 
-// What one execution of a node costs, as polynomials in the program's dims. FLOPs: 2 a
-// multiply-add; the weights of functions are in ir/cost_rules.h. Bytes: every operand read once and
-// every result written once, of the node alone; a view (rename, reshape, broadcast) moves nothing.
-struct OpCost {
-  Size matmul;         // FLOPs in contractions
-  Size other;          // FLOPs elsewhere
-  Size read, written;  // bytes
-  [[nodiscard]] Size flops() const { return matmul + other; }
-  [[nodiscard]] Size bytes() const { return read + written; }
-  OpCost& operator+=(const OpCost& more);
+// A sum of whole multiples of products of dims, 2*B*T*D*F + 3*B*T: how costs are written down.
+// The dims are those of a graph, so an amount is a polynomial for the program's own sizes (size)
+// and a number for any others, such as one device's share (at).
+class Amount {
+ public:
+  struct Term {
+    int64_t times;
+    std::vector<DimId> dims;  // sorted; a dim may stand twice
+  };
+  Amount() = default;
+  Amount(int64_t times, std::vector<DimId> dims) { add(times, std::move(dims)); }
+  void add(int64_t times, std::vector<DimId> dims);
+  Amount& operator+=(const Amount& more);
+  [[nodiscard]] Amount repeated(DimId dim) const;  // once for each index of dim
+  [[nodiscard]] Size size(const Graph& g) const;
+  [[nodiscard]] double at(std::span<const double> extents) const;  // by DimId
+  [[nodiscard]] const std::vector<Term>& terms() const { return terms_; }
+
+ private:
+  std::vector<Term> terms_;
 };
-OpCost operator*(const Size& times, const OpCost& cost);
+
+// What one execution of a node costs. FLOPs: 2 a multiply-add; the weights of functions are in
+// ir/op_costs.h. Bytes: every operand read once and every result written once, of the node alone; a
+// view (rename, reshape, broadcast) moves nothing.
+struct OpCost {
+  Amount matmul;         // FLOPs in contractions
+  Amount other;          // FLOPs elsewhere
+  Amount read, written;  // bytes
+  OpCost& operator+=(const OpCost& more);
+  [[nodiscard]] OpCost repeated(DimId dim) const;
+  [[nodiscard]] Amount flops() const;
+  [[nodiscard]] Amount bytes() const;
+};
 using CostRule = OpCost (*)(const Graph& g, const Node& node);
 
 struct OpInfo {

@@ -16,7 +16,7 @@ inline constexpr int64_t kLongFlops = 16;      // tanh, erf, sigmoid, softplus, 
 inline constexpr int64_t kSoftmaxFlops = 4 + kFunctionFlops;  // max, minus, exp, sum, times
 
 Size elements_of(const Graph& g, const std::vector<DimId>& dims);  // product of the sizes
-Size bytes_of(const Graph& g, const Type& type);                   // elements times dtype
+Amount bytes_of(const Type& type);                                 // elements times dtype
 
 OpCost free_cost(const Graph& g, const Node& node);       // views, constants, markers
 OpCost iota_cost(const Graph& g, const Node& node);       // writes its result
@@ -27,7 +27,6 @@ OpCost pointwise_cost(const Graph& g, const Node& node);  // weight * elements o
 OpCost reduce_cost(const Graph& g, const Node& node);     // weight * elements of the operand
 OpCost gather_cost(const Graph& g, const Node& node);     // reads the rows it picks
 OpCost scatter_cost(const Graph& g, const Node& node);    // one addition an element of g
-OpCost unwindow_cost(const Graph& g, const Node& node);   // one addition an element of g
 OpCost topk_cost(const Graph& g, const Node& node);       // one comparison an element for each pick
 OpCost dropout_cost(const Graph& g, const Node& node);    // a comparison and a product
 OpCost draw_cost(const Graph& g, const Node& node);       // the float part of a draw

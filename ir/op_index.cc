@@ -375,7 +375,7 @@ const OpInfo kUnselectInfo{"adjoint of select", unselect_shape, unselect_grad, u
 const OpInfo kWindowInfo{"sliding windows of a dim", window_shape, window_grad, window_eval,
                          copy_cost};
 const OpInfo kUnwindowInfo{"adjoint of window", unwindow_shape, window_grad, unwindow_eval,
-                           unwindow_cost};
+                           scatter_cost};
 const OpInfo kTopKInfo{"the largest along a dim, and where they are", topk_shape, topk_grad,
                        topk_eval, topk_cost};
 const OpInfo kSlotsInfo{"places of tokens in their expert's slots", slots_shape, nullptr,
