@@ -1,0 +1,145 @@
+// backend/comm/thread_world.cc -- see thread_world.h. A collective is: all members post their
+// buffers and meet; each takes what it needs, phase by phase, and they meet after every phase, so
+// that nobody's buffer changes while others read it.
+#include "backend/comm/thread_world.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/check.h"
+
+namespace cad::backend {
+
+struct ThreadWorld::Meeting {
+  struct Post {
+    const CollectiveCall* call = nullptr;
+    uint64_t sequence = 0;
+    const void* in = nullptr;
+    void* out = nullptr;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Post> posts;        // by member
+  std::vector<uint64_t> arrived;  // by member: how often it has come
+  uint64_t round = 0;             // how often all have met
+  bool failed = false;
+};
+
+ThreadWorld::ThreadWorld(int devices, double timeout_s)
+    : devices_(devices), timeout_s_(timeout_s) {}
+ThreadWorld::~ThreadWorld() = default;
+
+ThreadWorld::Meeting& ThreadWorld::meeting(const std::vector<int>& members) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Meeting>& m = meetings_[members];
+  if (m == nullptr) {
+    m = std::make_unique<Meeting>();
+    m->posts.resize(members.size());
+    m->arrived.assign(members.size(), 0);
+    m->failed = failure_.has_value();
+  }
+  return *m;
+}
+
+void ThreadWorld::fail(const std::string& why) {
+  std::vector<Meeting*> all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = why;
+    for (const auto& entry : meetings_) all.push_back(entry.second.get());
+  }
+  for (Meeting* m : all) {
+    {
+      const std::lock_guard lock(m->mutex);
+      m->failed = true;
+    }
+    m->changed.notify_all();
+  }
+}
+
+std::optional<std::string> ThreadWorld::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool ThreadWorld::meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index,
+                       const char* what) {
+  const uint64_t mine = ++m.arrived[static_cast<size_t>(index)];
+  bool all = true;
+  for (uint64_t a : m.arrived) all = all && a >= mine;
+  if (all) {
+    m.round = mine;
+    m.changed.notify_all();
+    return !m.failed;
+  }
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s_);
+  const bool came =
+      m.changed.wait_until(lock, deadline, [&] { return m.round >= mine || m.failed; });
+  if (came) return !m.failed;
+  const Meeting::Post& post = m.posts[static_cast<size_t>(index)];
+  std::string missing;
+  for (size_t i = 0; i < m.arrived.size(); ++i) {
+    if (m.arrived[i] < mine) {
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", post.call->members[i]);
+    }
+  }
+  const std::string why =
+      fmt::format("device {} waited {:g} s {} {}, number {} of its group{}: no sign of device {}",
+                  post.call->members[static_cast<size_t>(index)], timeout_s_, what,
+                  post.call->str(), post.sequence,
+                  post.call->label.empty() ? "" : fmt::format(" ({})", post.call->label), missing);
+  lock.unlock();
+  fail(why);
+  lock.lock();
+  return false;
+}
+
+bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
+                      void* out) {
+  const int me = call.index_of(device);
+  CAD_CHECK(me >= 0, "device {} is not in the group of its {}", device, call.str());
+  Meeting& m = meeting(call.members);
+  const auto self = static_cast<size_t>(me);
+  {
+    std::unique_lock lock(m.mutex);
+    if (m.failed) return false;
+    m.posts[self] = {&call, sequence, in, out};
+    if (!meet(m, lock, me, "at")) return false;
+    const Meeting::Post& other = m.posts[self == 0 ? 1 % m.posts.size() : 0];
+    if (other.sequence != sequence || !other.call->fits(call)) {
+      const std::string why =
+          fmt::format("devices {} and {} disagree: {} is at {}, number {}; {} at {}, number {}",
+                      device, call.members[self == 0 ? 1 : 0], device, call.str(), sequence,
+                      call.members[self == 0 ? 1 : 0], other.call->str(), other.sequence);
+      lock.unlock();
+      fail(why);
+      return false;
+    }
+  }
+  const int n = call.size();
+  std::vector<Source> sources(static_cast<size_t>(n));
+  for (int phase = 0; phase < phases(call.kind); ++phase) {
+    // posts do not change before all have left the last meeting
+    const Piece first = piece(call, phase, 0, me);
+    if (first.action == Piece::Action::kReduce) {
+      for (int from = 0; from < n; ++from)
+        sources[static_cast<size_t>(from)] = {m.posts[static_cast<size_t>(from)].in, false};
+      take_reduced(call, first, sources, out);
+    } else {
+      for (int step = 0; step < n; ++step) {
+        const int from = (me + step) % n;  // not all from the same member at once
+        const Piece p = piece(call, phase, from, me);
+        const Meeting::Post& post = m.posts[static_cast<size_t>(from)];
+        take_copy(call, p, {p.from_out ? post.out : post.in, false}, out);
+      }
+    }
+    std::unique_lock lock(m.mutex);
+    if (!meet(m, lock, me, "in")) return false;
+  }
+  return true;
+}
+
+}  // namespace cad::backend

@@ -1,0 +1,36 @@
+// backend/comm/thread_world.h -- devices that are threads of one process: members of a group meet,
+// then read each other's buffers in place. Sums go in the group's order, so equal programs give
+// bit-equal results.
+#pragma once
+
+#include "backend/comm/world.h"
+
+namespace cad::backend {
+
+class ThreadWorld : public World {
+ public:
+  explicit ThreadWorld(int devices, double timeout_s = kCommTimeout);
+  ~ThreadWorld() override;
+
+  [[nodiscard]] int devices() const override { return devices_; }
+  [[nodiscard]] int first_device() const override { return 0; }
+  [[nodiscard]] int local_devices() const override { return devices_; }
+  bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
+           void* out) override;
+  void fail(const std::string& why) override;
+  [[nodiscard]] std::optional<std::string> failure() const override;
+
+ private:
+  struct Meeting;  // of one group
+  Meeting& meeting(const std::vector<int>& members);
+  // True when all of the group are here. `what` is for the message of a time-out.
+  bool meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index, const char* what);
+
+  int devices_;
+  double timeout_s_;
+  mutable std::mutex mutex_;  // of the map and of failure_
+  std::map<std::vector<int>, std::unique_ptr<Meeting>> meetings_;
+  std::optional<std::string> failure_;
+};
+
+}  // namespace cad::backend

@@ -1,0 +1,85 @@
+// backend/comm/world.h -- the devices that run one program together, and one device's end of it. A
+// device starts collectives in the program's order and waits for them when it needs the results;
+// they run on a thread of its own meanwhile. A world fails once and for all: whoever waits, now or
+// later, gets the first failure (a mismatch, a time-out, a device that gave up), so that no run
+// hangs. Implementations: thread_world.h (one process), mpi_world.h (several), log_world.h (tests).
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "backend/comm/collective.h"
+
+namespace cad::backend {
+
+// Seconds that a device waits for the others before it gives up.
+constexpr double kCommTimeout = 30;
+
+class World {
+ public:
+  virtual ~World() = default;
+  [[nodiscard]] virtual int devices() const = 0;
+  // Devices of this process: [first, first + count).
+  [[nodiscard]] virtual int first_device() const = 0;
+  [[nodiscard]] virtual int local_devices() const = 0;
+  // Runs a collective for `device` and returns when its `out` is complete and its `in` is free.
+  // False: the world has failed. `sequence` counts the group's collectives, from 0.
+  virtual bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
+                   void* out) = 0;
+  // The first call decides; wakes everybody, in every process.
+  virtual void fail(const std::string& why) = 0;
+  [[nodiscard]] virtual std::optional<std::string> failure() const = 0;
+};
+
+// One device's queue of collectives and the thread that runs them, in order.
+class Communicator {
+ public:
+  Communicator(World& world, int device);
+  ~Communicator();  // finishes what was started, unless the world has failed
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  using Ticket = uint64_t;
+  // `call`, `in` and `out` must stay until wait() returns.
+  Ticket start(const CollectiveCall& call, const void* in, void* out);
+  // False: the world has failed (World::failure says why).
+  [[nodiscard]] bool wait(Ticket ticket);
+  [[nodiscard]] bool run(const CollectiveCall& call, const void* in, void* out) {
+    return wait(start(call, in, out));
+  }
+  [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] World& world() { return world_; }
+  // Seconds in which the queue's thread was in collectives, and in which wait() blocked.
+  struct Times {
+    double busy = 0, blocked = 0;
+  };
+  [[nodiscard]] Times times() const;
+
+ private:
+  struct Job {
+    const CollectiveCall* call;
+    const void* in;
+    void* out;
+  };
+  void work();
+
+  World& world_;
+  int device_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  std::map<std::vector<int>, uint64_t> sequences_;  // by group
+  uint64_t started_ = 0, finished_ = 0;
+  bool stop_ = false, failed_ = false;
+  Times times_;
+  std::thread thread_;
+};
+
+}  // namespace cad::backend
