@@ -1,0 +1,25 @@
+// backend/comm/mpi_world.h -- devices spread over the ranks of an MPI job, the same number on each,
+// numbered rank by rank. Members of a group that share a process meet as threads do; one of them
+// carries what crosses processes, in non-blocking messages that it polls with a deadline. Pieces
+// and order of sums are those of threads, so a program gives the same bits either way. Only in
+// builds with MPI; mpi_available() tells.
+#pragma once
+
+#include "backend/comm/world.h"
+#include "base/result.h"
+
+namespace cad::backend {
+
+bool mpi_available();  // this build has MPI
+bool mpi_launched();   // this process was started by mpirun or srun
+
+// Starts MPI (once a process). Every rank must ask for the same number of devices.
+Result<std::unique_ptr<World>> make_mpi_world(int devices_per_rank,
+                                              double timeout_s = kCommTimeout);
+// Rank and number of ranks of a started MPI; 0 and 1 without.
+int mpi_rank();
+int mpi_ranks();
+// Ends every rank now, with this status. For failures: a rank that is stuck would keep the job.
+[[noreturn]] void mpi_abort(int status);
+
+}  // namespace cad::backend

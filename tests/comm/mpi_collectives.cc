@@ -1,0 +1,170 @@
+// Run under mpirun by mpi_test.cc, not by itself: `mpi_collectives TEST DEVICES_PER_RANK`. Every
+// rank leaves with status 0 when its part of the test holds.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "backend/comm/mpi_world.h"
+#include "backend/comm/thread_world.h"
+
+namespace {
+
+using namespace cad::backend;
+using Floats = std::vector<float>;
+
+int failures = 0;
+void expect(bool good, const char* what) {
+  if (good) return;
+  std::fprintf(stderr, "rank %d: %s\n", mpi_rank(), what);
+  ++failures;
+}
+
+template <class F>
+void on_local_devices(World& world, F f) {
+  std::vector<std::thread> threads;
+  for (int d = 0; d < world.local_devices(); ++d) {
+    threads.emplace_back([&world, &f, device = world.first_device() + d] {
+      Communicator comm(world, device);
+      f(device, comm);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+Floats numbers(int64_t n, int device, int call) {
+  std::mt19937 random(static_cast<unsigned>(device * 1000 + call));
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats x(static_cast<size_t>(n));
+  for (float& v : x) v = uniform(random);
+  return x;
+}
+
+// Every kind over every group of a line of devices: all, neighbours, every second.
+std::vector<CollectiveCall> calls(int devices, int device) {
+  std::vector<std::vector<int>> groups(3);
+  for (int d = 0; d < devices; ++d) {
+    groups[0].push_back(d);
+    if (d / 2 == device / 2) groups[1].push_back(d);
+    if (d % 2 == device % 2) groups[2].push_back(d);
+  }
+  std::vector<CollectiveCall> result;
+  for (const auto& members : groups) {
+    CollectiveCall call;
+    call.members = members;
+    call.outer = 3;
+    call.inner = 1001;
+    for (int i = 0; i < call.size(); ++i) call.to.push_back((i + 1) % call.size());
+    call.all_to_all = {2, 3, 2, 5, 7, false};
+    for (CollectiveKind kind :
+         {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllGather,
+          CollectiveKind::kAllToAll, CollectiveKind::kPermute, CollectiveKind::kBarrier}) {
+      call.kind = kind;
+      call.all_to_all.join_first = !call.all_to_all.join_first;
+      result.push_back(call);
+    }
+  }
+  return result;
+}
+
+// What every device gets, by (device, call).
+using Results = std::vector<std::vector<Floats>>;
+
+void run_all(int device, Communicator& comm, int devices, std::vector<Floats>& results) {
+  const std::vector<CollectiveCall> list = calls(devices, device);
+  results.resize(list.size());
+  std::vector<Floats> in;
+  std::vector<Communicator::Ticket> tickets;
+  for (size_t i = 0; i < list.size(); ++i) {
+    in.push_back(numbers(list[i].in_elements(), device, static_cast<int>(i)));
+    results[i].assign(static_cast<size_t>(list[i].out_elements()), -1);
+  }
+  for (size_t i = 0; i < list.size(); ++i)
+    tickets.push_back(comm.start(list[i], in[i].data(), results[i].data()));
+  for (size_t i = 0; i < list.size(); ++i) expect(comm.wait(tickets[i]), "a collective failed");
+}
+
+void test_equal_to_threads(World& world) {
+  const int devices = world.devices();
+  Results want(static_cast<size_t>(devices)), got(static_cast<size_t>(devices));
+  {
+    ThreadWorld threads(devices);
+    on_local_devices(threads, [&](int device, Communicator& comm) {
+      run_all(device, comm, devices, want[static_cast<size_t>(device)]);
+    });
+  }
+  for (int turn = 0; turn < 3; ++turn) {
+    on_local_devices(world, [&](int device, Communicator& comm) {
+      run_all(device, comm, devices, got[static_cast<size_t>(device)]);
+    });
+    for (int d = 0; d < world.local_devices(); ++d) {
+      const auto at = static_cast<size_t>(world.first_device() + d);
+      for (size_t i = 0; i < want[at].size(); ++i) {
+        expect(want[at][i].size() == got[at][i].size() &&
+                   std::memcmp(want[at][i].data(), got[at][i].data(), want[at][i].size() * 4) == 0,
+               "bits differ from those of threads");
+      }
+    }
+  }
+}
+
+void test_disagreement(World& world) {
+  on_local_devices(world, [&](int device, Communicator& comm) {
+    CollectiveCall call;
+    call.kind = CollectiveKind::kAllReduce;
+    for (int d = 0; d < world.devices(); ++d) call.members.push_back(d);
+    call.inner = mpi_rank() == 1 ? 8 : 4;
+    call.axis = "dp";
+    Floats x(8);
+    (void)device;
+    expect(!comm.run(call, x.data(), x.data()), "a disagreement went unseen");
+  });
+  const std::string why = world.failure().value_or("");
+  expect(why.find("16 bytes") != std::string::npos && why.find("32 bytes") != std::string::npos,
+         why.c_str());
+}
+
+// Rank 1 does not come; the others must say so in time.
+void test_absence(World& world) {
+  if (mpi_rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    return;
+  }
+  on_local_devices(world, [&](int, Communicator& comm) {
+    CollectiveCall call;
+    for (int d = 0; d < world.devices(); ++d) call.members.push_back(d);
+    expect(!comm.run(call, nullptr, nullptr), "a missing rank went unseen");
+  });
+  const std::string why = world.failure().value_or("");
+  expect(why.find("no sign of rank 1") != std::string::npos, why.c_str());
+}
+
+// Rank 1 gives up for a reason of its own: the others end with that reason.
+void test_giving_up(World& world) {
+  if (mpi_rank() == 1) {
+    world.fail("device 2: the loss is not finite");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return;
+  }
+  on_local_devices(world, [&](int, Communicator& comm) {
+    CollectiveCall call;
+    for (int d = 0; d < world.devices(); ++d) call.members.push_back(d);
+    expect(!comm.run(call, nullptr, nullptr), "a failure went unheard");
+  });
+  expect(world.failure() == "device 2: the loss is not finite",
+         world.failure().value_or("nothing").c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const std::string test = argv[1];
+  auto world = make_mpi_world(std::atoi(argv[2]), test == "absence" ? 1 : 20);
+  if (!world) return 3;
+  if (test == "threads") test_equal_to_threads(**world);
+  if (test == "disagreement") test_disagreement(**world);
+  if (test == "absence") test_absence(**world);
+  if (test == "giving-up") test_giving_up(**world);
+  return failures == 0 ? 0 : 1;
+}
