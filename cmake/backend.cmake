@@ -10,8 +10,9 @@ if(COLAUTO_MPI)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 if(MPI_C_FOUND)
-  target_compile_definitions(cad_backend PUBLIC COLAUTO_MPI OMPI_SKIP_MPICXX)
-  target_include_directories(cad_backend SYSTEM PRIVATE ${MPI_C_INCLUDE_DIRS})
+  set_source_files_properties(backend/comm/mpi_world.cc PROPERTIES
+    COMPILE_DEFINITIONS "COLAUTO_MPI;OMPI_SKIP_MPICXX"
+    COMPILE_OPTIONS "-isystem$<JOIN:${MPI_C_INCLUDE_DIRS},;-isystem>")
   target_link_libraries(cad_backend PUBLIC ${MPI_C_LIBRARIES})
   message(STATUS "MPI: ${MPI_C_LIBRARY_VERSION_STRING}${MPI_C_LIBRARIES}")
 else()
