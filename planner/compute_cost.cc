@@ -11,9 +11,21 @@ double rate_of(const Device& device, const char* name) {
   return at == device.flops.end() ? 0 : at->second;
 }
 
-// x / (x + half): 1 for large x. 0 stands for an extent that is not known, or large.
-double saturation(double x, double half) {
-  return x > 0 ? x / (x + half) : 1;
+// Part of `rate` that a product of m x k by k x n reaches. Tiles of side T re-read both operands
+// and write the result: s/2 (1/min(m,T) + 1/min(n,T) + 1/k) bytes a FLOP at s bytes an element. Of
+// the time this takes at the device's bandwidth the part `matmul_reread` is not hidden, so small
+// and flat products lose, and all of them on devices with few bytes a FLOP. Extents of 0 are large.
+double product_efficiency(const Device& device, const Work& work, double rate,
+                          const CostConstants& constants) {
+  const double tile = constants.matmul_tile;
+  const auto side = [tile](double extent) {
+    return 1 / (extent > 0 ? std::min(extent, tile) : tile);
+  };
+  const double depth = work.k > 0 ? 1 / work.k : 0;
+  const double bytes_a_flop =
+      ir::dtype_bytes(work.dtype) / 2.0 * (side(work.m) + side(work.n) + depth);
+  const double moving = constants.matmul_reread * bytes_a_flop * rate / device.bandwidth;
+  return 1 / (1 / constants.matmul_peak + moving);
 }
 
 }  // namespace
@@ -37,13 +49,10 @@ double compute_seconds(const Device& device, const Work& work, const CostConstan
   if (flops <= 0 && work.bytes <= 0) return 0;
   const double rate = matmul_rate(device, work.dtype);
   double compute = 0;
-  if (work.matmul_flops > 0) {
-    const double side = work.m > 0 && work.n > 0 ? std::min(work.m, work.n) : work.m + work.n;
-    const double efficiency = constants.matmul_peak * saturation(work.k, constants.matmul_depth) *
-                              saturation(side, constants.matmul_tile);
-    compute += work.matmul_flops / (rate * efficiency);
-  }
-  if (work.attention_flops > 0) compute += work.attention_flops / (rate * constants.attention_peak);
+  const double efficiency = product_efficiency(device, work, rate, constants);
+  if (work.matmul_flops > 0) compute += work.matmul_flops / (rate * efficiency);
+  if (work.attention_flops > 0)
+    compute += work.attention_flops / (rate * efficiency * constants.attention);
   if (work.other_flops > 0) compute += work.other_flops / rate_of(device, "f32");
   const double memory = work.bytes / (device.bandwidth * constants.memory_peak);
   const double launch =

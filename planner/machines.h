@@ -1,0 +1,55 @@
+// planner/machines.h -- machines by name: devices and clusters of the program, of the standard
+// library (stdlib/devices.cad) and of the host as `colauto probe` described it, as Cluster values.
+// Values of single keys are checked by the front end (E0303..E0306); what only shows when a cluster
+// is put together is checked here. Not here: meshes (planner/mesh.h), measuring (cli/probe).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "frontend/machine.h"
+#include "frontend/module.h"
+#include "planner/cluster.h"
+
+namespace cad::planner {
+
+struct Machines {
+  std::vector<Device> devices;
+  std::vector<Cluster> clusters;  // nodes as described; 1 with an `inter` link: as many as needed
+  [[nodiscard]] const Device* find_device(const std::string& name) const;
+  [[nodiscard]] const Cluster* find_cluster(const std::string& name) const;
+  [[nodiscard]] std::vector<std::string> names() const;  // of clusters, then of devices
+};
+
+// The sections of a checked program, its devices looked up there and in the library.
+// E0801 a cluster whose pairs do not fit its nodes or that lacks a link.
+Result<Machines> program_machines(const frontend::Module& module);
+// stdlib/devices.cad, read anew at each call.
+const Machines& library_machines();
+// Machines that a text describes: a file that `colauto probe` wrote. `path` is for messages.
+Result<Machines> read_machines(const std::string& path, const std::string& text);
+
+// The cluster called `name` with room for `devices`: of `first` (a program's), else of the library;
+// a device's name means one such device. Clusters of one node with an `inter` link are given as
+// many nodes as needed. E0802 when it is too small, E0804 when there is none.
+Result<Cluster> find_cluster(const Machines& first, const std::string& name, int64_t devices);
+
+// What this process knows of the host: cores it may use and bytes of memory.
+struct Host {
+  int cores = 1;
+  double memory = 0;  // bytes
+};
+
+// N devices of this host, each with an Nth of its cores, memory and rates. From the text of a
+// probe's file when there is one, else from a conservative guess by the number of cores.
+Result<Cluster> host_cluster(const Host& host, const std::optional<std::string>& probed,
+                             int64_t devices);
+// $XDG_CONFIG_HOME/colauto/host.cad, or ~/.config/colauto/host.cad; empty when there is no home.
+std::string host_file();
+// --cluster NAME ("" or "host": this machine, probed or guessed). Reads host_file().
+Result<Cluster> choose_cluster(const Machines& first, const std::string& name, int64_t devices,
+                               const Host& host);
+
+}  // namespace cad::planner
