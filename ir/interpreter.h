@@ -11,6 +11,12 @@
 
 namespace cad::ir {
 
+// Where a dim of a graph that stands for one device's part begins, and how long the whole dim is.
+struct Shard {
+  int64_t offset = 0;
+  int64_t whole = -1;  // -1: the dim is whole
+};
+
 struct EvalContext {
   Bindings bindings;
   uint64_t seed = 0;
@@ -18,6 +24,10 @@ struct EvalContext {
   int64_t row_offset = 0;  // first row of this micro-batch within the step
   int64_t step_rows = 0;   // rows of the whole step; 0: the batch dim's own size
   bool round = false;
+  // By DimId::index; shorter or empty: the others are whole. Ops that count positions, draw, look up
+  // or divide by a size go by these, so that a part gives its part of the whole's values (or its
+  // summand: mean, look-ups; dims that are normalised over must be whole).
+  std::vector<Shard> shards;
   // step_total: sums over micro-batches, in node order; empty: one micro-batch (identity)
   std::map<int32_t, double> totals;
   const std::vector<Tensor>* inputs = nullptr;  // set by interpret(): what `input` nodes read

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/sharding.h"
 
 namespace cad::ir {
 
@@ -94,6 +95,7 @@ struct OpCost {
   [[nodiscard]] Amount bytes() const;
 };
 using CostRule = OpCost (*)(const Graph& g, const Node& node);
+using ShardingFn = ShardingRule (*)(const Graph& g, const Node& node);
 
 struct OpInfo {
   const char* summary;  // for `colauto ops` and the manual: "sum over dims"
@@ -101,6 +103,7 @@ struct OpInfo {
   GradRule grad;  // nullptr: no gradient flows (integers, comparisons, fused ops after raising)
   EvalRule eval;  // naive f64 loops; nullptr only for repeat (the interpreter's own)
   CostRule cost;  // of one execution; repeat's is its body's, once an iteration
+  ShardingFn sharding;  // how devices may divide it; nullptr only for repeat (its body's nodes)
 };
 
 const OpInfo& op_info(Op op);

@@ -66,7 +66,11 @@ std::vector<ValueId> contract_grad(Builder& b, NodeId node, Values grads) {
 
 }  // namespace
 
-const OpInfo kContractInfo{"multiply, align dims by name, sum over the listed ones", contract_shape,
-                           contract_grad, contract_eval, contract_cost};
+const OpInfo kContractInfo{"multiply, align dims by name, sum over the listed ones",
+                           contract_shape,
+                           contract_grad,
+                           contract_eval,
+                           contract_cost,
+                           contract_sharding};
 
 }  // namespace cad::ir

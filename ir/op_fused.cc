@@ -115,9 +115,11 @@ Tensor scores(const Graph& g, const Node& n, Operands in, const Tensor* mask, si
   const Tensor all = filled(g, Type{}, context.bindings, 1);
   const Named shown(probs, mask != nullptr ? operand_type(g, n, mask_operand).dims : Dims{},
                     mask != nullptr ? *mask : all);
+  const int64_t ahead =
+      shard_of(g, n.attrs.dims[0], context).offset - shard_of(g, n.attrs.dims[1], context).offset;
   size_t at = 0;
   walk(probs, [&](const Index& i) {
-    const bool hidden = shown(i) == 0 || (n.attrs.causal && i[key] > i[t]);
+    const bool hidden = shown(i) == 0 || (n.attrs.causal && i[key] > i[t] + ahead);
     s.data[at] = hidden ? -kInf : s.data[at] * scale;
     ++at;
   });
@@ -247,9 +249,14 @@ std::vector<Tensor> attention_grad_eval(const Graph& g, const Node& n, Operands 
 
 }  // namespace
 
-const OpInfo kAttentionInfo{"softmax(scale * q k) v, in one op", attention_shape, attention_grad,
-                            attention_eval, attention_cost};
-const OpInfo kAttentionGradInfo{"gradient of attention", attention_grad_shape, nullptr,
-                                attention_grad_eval, attention_grad_cost};
+const OpInfo kAttentionInfo{"softmax(scale * q k) v, in one op",
+                            attention_shape,
+                            attention_grad,
+                            attention_eval,
+                            attention_cost,
+                            attention_sharding};
+const OpInfo kAttentionGradInfo{
+    "gradient of attention", attention_grad_shape, nullptr,
+    attention_grad_eval,     attention_grad_cost,  attention_grad_sharding};
 
 }  // namespace cad::ir

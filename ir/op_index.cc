@@ -23,6 +23,11 @@ int64_t as_index(double value) {
   return value >= -1 && value < 2147483648.0 ? static_cast<int64_t>(value) : -1;
 }
 
+// The same within a part of a dim that begins at `offset`.
+int64_t as_index(double value, int64_t offset) {
+  return as_index(value) - offset;
+}
+
 // --- gather, scatter_add
 // ------------------------------------------------------------------------------
 
@@ -45,9 +50,10 @@ std::vector<Tensor> gather_eval(const Graph& g, const Node& n, Operands in, Eval
   const Named ids(axes, operand_type(g, n, 1).dims, *in[1]);
   const int64_t extent = extent_of(g, n.attrs.dim, context.bindings),
                 stride = w.stride(n.attrs.dim);
+  const int64_t offset = shard_of(g, n.attrs.dim, context).offset;
   size_t at = 0;
   walk(axes, [&](const Index& i) {
-    const int64_t v = as_index(ids(i));
+    const int64_t v = as_index(ids(i), offset);
     out.data[at++] = v >= 0 && v < extent ? w(i, v * stride) : 0;
   });
   return {out};
@@ -94,9 +100,10 @@ std::vector<Tensor> scatter_eval(const Graph& g, const Node& n, Operands in, Eva
   const Named ids(axes, operand_type(g, n, 1).dims, *in[1]);
   const int64_t extent = extent_of(g, n.attrs.dim, context.bindings),
                 stride = w.stride(n.attrs.dim);
+  const int64_t offset = shard_of(g, n.attrs.dim, context).offset;
   size_t at = 0;
   walk(axes, [&](const Index& i) {
-    const int64_t v = as_index(ids(i));
+    const int64_t v = as_index(ids(i), offset);
     if (v >= 0 && v < extent) w(i, v * stride) += in[0]->data[at];
     ++at;
   });
@@ -134,7 +141,7 @@ ShapeResult select_shape(const Graph& g, Values operands, const Attrs& attrs) {
 std::vector<Tensor> select_eval(const Graph& g, const Node& n, Operands in, EvalContext& context) {
   const Type& type = result_type(g, n);
   Tensor out = filled(g, type, context.bindings, 0);
-  const int64_t at = as_index(in[1]->data[0]);
+  const int64_t at = as_index(in[1]->data[0], shard_of(g, n.attrs.dim, context).offset);
   if (at < 0 || at >= extent_of(g, n.attrs.dim, context.bindings)) return {out};
   const Axes axes = axes_of(g, type.dims, context.bindings);
   const Named x(axes, operand_type(g, n, 0).dims, *in[0]);
@@ -171,7 +178,7 @@ std::vector<Tensor> unselect_eval(const Graph& g, const Node& n, Operands in,
                                   EvalContext& context) {
   const Type& type = result_type(g, n);
   Tensor out = filled(g, type, context.bindings, 0);
-  const int64_t at = as_index(in[1]->data[0]);
+  const int64_t at = as_index(in[1]->data[0], shard_of(g, n.attrs.dim, context).offset);
   if (at < 0 || at >= extent_of(g, n.attrs.dim, context.bindings)) return {out};
   const Axes axes = axes_of(g, operand_type(g, n, 0).dims, context.bindings);
   const Named x(axes, type.dims, out);
@@ -364,21 +371,37 @@ std::vector<Tensor> slots_eval(const Graph& g, const Node& n, Operands in, EvalC
 
 }  // namespace
 
-const OpInfo kGatherInfo{"entries along a dim picked by indices", gather_shape, gather_grad,
-                         gather_eval, gather_cost};
-const OpInfo kScatterAddInfo{"adjoint of gather", scatter_shape, scatter_grad, scatter_eval,
-                             scatter_cost};
-const OpInfo kSelectInfo{"one index of a dim, which goes", select_shape, select_grad, select_eval,
-                         picked_cost};
-const OpInfo kUnselectInfo{"adjoint of select", unselect_shape, unselect_grad, unselect_eval,
-                           copy_cost};
-const OpInfo kWindowInfo{"sliding windows of a dim", window_shape, window_grad, window_eval,
-                         copy_cost};
-const OpInfo kUnwindowInfo{"adjoint of window", unwindow_shape, window_grad, unwindow_eval,
-                           scatter_cost};
-const OpInfo kTopKInfo{"the largest along a dim, and where they are", topk_shape, topk_grad,
-                       topk_eval, topk_cost};
-const OpInfo kSlotsInfo{"places of tokens in their expert's slots", slots_shape, nullptr,
-                        slots_eval, copy_cost};
+const OpInfo kGatherInfo{"entries along a dim picked by indices",
+                         gather_shape,
+                         gather_grad,
+                         gather_eval,
+                         gather_cost,
+                         gather_sharding};
+const OpInfo kScatterAddInfo{"adjoint of gather", scatter_shape, scatter_grad,
+                             scatter_eval,        scatter_cost,  scatter_sharding};
+const OpInfo kSelectInfo{"one index of a dim, which goes",
+                         select_shape,
+                         select_grad,
+                         select_eval,
+                         picked_cost,
+                         gather_sharding};
+const OpInfo kUnselectInfo{"adjoint of select", unselect_shape, unselect_grad,
+                           unselect_eval,       copy_cost,      scatter_sharding};
+const OpInfo kWindowInfo{
+    "sliding windows of a dim", window_shape, window_grad, window_eval, copy_cost, kept_sharding};
+const OpInfo kUnwindowInfo{"adjoint of window", unwindow_shape, window_grad,
+                           unwindow_eval,       scatter_cost,   kept_sharding};
+const OpInfo kTopKInfo{"the largest along a dim, and where they are",
+                       topk_shape,
+                       topk_grad,
+                       topk_eval,
+                       topk_cost,
+                       kept_sharding};
+const OpInfo kSlotsInfo{"places of tokens in their expert's slots",
+                        slots_shape,
+                        nullptr,
+                        slots_eval,
+                        copy_cost,
+                        whole_sharding};
 
 }  // namespace cad::ir

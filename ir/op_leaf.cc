@@ -55,15 +55,23 @@ ShapeResult iota_shape(const Graph& g, Values operands, const Attrs& attrs) {
 
 std::vector<Tensor> iota_eval(const Graph& g, const Node& n, Operands, EvalContext& context) {
   Tensor out = filled(g, result_type(g, n), context.bindings, 0);
-  for (size_t i = 0; i < out.data.size(); ++i) out.data[i] = static_cast<double>(i);
+  const int64_t first = shard_of(g, n.attrs.dim, context).offset;
+  for (size_t i = 0; i < out.data.size(); ++i)
+    out.data[i] = static_cast<double>(first + static_cast<int64_t>(i));
   return {out};
 }
 
 }  // namespace
 
-const OpInfo kInputInfo{"an input of the graph: parameter, state or data", input_shape, nullptr,
-                        input_eval, free_cost};
-const OpInfo kConstInfo{"a constant of rank 0", const_shape, nullptr, const_eval, free_cost};
-const OpInfo kIotaInfo{"0, 1, .. along a dim", iota_shape, nullptr, iota_eval, iota_cost};
+const OpInfo kInputInfo{"an input of the graph: parameter, state or data",
+                        input_shape,
+                        nullptr,
+                        input_eval,
+                        free_cost,
+                        made_sharding};
+const OpInfo kConstInfo{"a constant of rank 0", const_shape, nullptr, const_eval, free_cost,
+                        whole_sharding};
+const OpInfo kIotaInfo{"0, 1, .. along a dim", iota_shape, nullptr, iota_eval, iota_cost,
+                       made_sharding};
 
 }  // namespace cad::ir

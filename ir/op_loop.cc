@@ -77,7 +77,11 @@ ShapeResult repeat_shape(const Graph& g, Values operands, const Loop& loop) {
   return result;
 }
 
-const OpInfo kRepeatInfo{"a loop: its body runs once for each index of its dim", no_shape, nullptr,
-                         nullptr, repeat_cost};
+const OpInfo kRepeatInfo{"a loop: its body runs once for each index of its dim",
+                         no_shape,
+                         nullptr,
+                         nullptr,
+                         repeat_cost,
+                         nullptr};
 
 }  // namespace cad::ir

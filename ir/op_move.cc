@@ -374,20 +374,45 @@ std::vector<ValueId> transpose_grad(Builder& b, NodeId node, Values grads) {
 
 }  // namespace
 
-const OpInfo kRenameInfo{"dims under other names of equal size", rename_shape, regroup_grad,
-                         regroup_eval, free_cost};
-const OpInfo kReshapeInfo{"split a dim, merge dims, add or drop a unit dim", reshape_shape,
-                          regroup_grad, regroup_eval, free_cost};
-const OpInfo kSliceInfo{"a stretch of a dim as a new dim", slice_shape, exchange_grad, slice_eval,
-                        picked_cost};
-const OpInfo kPadInfo{"a dim inside a larger one, the rest a constant", pad_shape, exchange_grad,
-                      pad_eval, copy_cost};
-const OpInfo kConcatInfo{"operands one after the other along a dim", concat_shape, concat_grad,
-                         concat_eval, copy_cost};
-const OpInfo kStackInfo{"operands along a new first dim", stack_shape, stack_grad, stack_eval,
-                        copy_cost};
-const OpInfo kFlipInfo{"a dim backwards", flip_shape, flip_grad, flip_eval, copy_cost};
+const OpInfo kRenameInfo{"dims under other names of equal size",
+                         rename_shape,
+                         regroup_grad,
+                         regroup_eval,
+                         free_cost,
+                         regroup_sharding};
+const OpInfo kReshapeInfo{"split a dim, merge dims, add or drop a unit dim",
+                          reshape_shape,
+                          regroup_grad,
+                          regroup_eval,
+                          free_cost,
+                          regroup_sharding};
+const OpInfo kSliceInfo{"a stretch of a dim as a new dim",
+                        slice_shape,
+                        exchange_grad,
+                        slice_eval,
+                        picked_cost,
+                        kept_sharding};
+const OpInfo kPadInfo{"a dim inside a larger one, the rest a constant",
+                      pad_shape,
+                      exchange_grad,
+                      pad_eval,
+                      copy_cost,
+                      kept_sharding};
+const OpInfo kConcatInfo{"operands one after the other along a dim",
+                         concat_shape,
+                         concat_grad,
+                         concat_eval,
+                         copy_cost,
+                         kept_sharding};
+const OpInfo kStackInfo{"operands along a new first dim",
+                        stack_shape,
+                        stack_grad,
+                        stack_eval,
+                        copy_cost,
+                        kept_sharding};
+const OpInfo kFlipInfo{"a dim backwards", flip_shape, flip_grad,
+                       flip_eval,         copy_cost,  kept_sharding};
 const OpInfo kTransposeInfo{"another storage order", transpose_shape, transpose_grad,
-                            transpose_eval, copy_cost};
+                            transpose_eval,          copy_cost,       pointwise_sharding};
 
 }  // namespace cad::ir

@@ -246,44 +246,77 @@ std::vector<Tensor> pointwise_eval(const Graph& g, const Node& n, Operands in,
 
 }  // namespace
 
-const OpInfo kAddInfo{"a + b", numbers2, add_grad, pointwise_eval, pointwise_cost};
-const OpInfo kSubInfo{"a - b", numbers2, sub_grad, pointwise_eval, pointwise_cost};
-const OpInfo kMulInfo{"a * b", numbers2, mul_grad, pointwise_eval, pointwise_cost};
-const OpInfo kDivInfo{"a / b of floats", floats2, div_grad, pointwise_eval, pointwise_cost};
-const OpInfo kFloorDivInfo{"a // b, floored", numbers2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kModInfo{"a % b = a - floor(a / b) * b", numbers2, mod_grad, pointwise_eval,
-                      pointwise_cost};
-const OpInfo kPowInfo{"a ^ b", numbers2, pow_grad, pointwise_eval, pointwise_cost};
-const OpInfo kMinInfo{"the smaller, elementwise", numbers2, min_grad, pointwise_eval,
-                      pointwise_cost};
-const OpInfo kMaxInfo{"the larger, elementwise", numbers2, max_grad, pointwise_eval,
-                      pointwise_cost};
-const OpInfo kNegInfo{"negative: -x", numbers1, neg_grad, pointwise_eval, pointwise_cost};
-const OpInfo kAbsInfo{"absolute value: |x|", numbers1, abs_grad, pointwise_eval, pointwise_cost};
-const OpInfo kExpInfo{"exponential: e^x", floats1, exp_grad, pointwise_eval, pointwise_cost};
-const OpInfo kLogInfo{"natural logarithm", floats1, log_grad, pointwise_eval, pointwise_cost};
-const OpInfo kSqrtInfo{"square root", floats1, sqrt_grad, pointwise_eval, pointwise_cost};
-const OpInfo kRsqrtInfo{"1 / sqrt(x)", floats1, rsqrt_grad, pointwise_eval, pointwise_cost};
-const OpInfo kSinInfo{"sine", floats1, sin_grad, pointwise_eval, pointwise_cost};
-const OpInfo kCosInfo{"cosine", floats1, cos_grad, pointwise_eval, pointwise_cost};
-const OpInfo kTanhInfo{"hyperbolic tangent", floats1, tanh_grad, pointwise_eval, pointwise_cost};
-const OpInfo kErfInfo{"error function", floats1, erf_grad, pointwise_eval, pointwise_cost};
-const OpInfo kSigmoidInfo{"1 / (1 + e^-x)", floats1, sigmoid_grad, pointwise_eval, pointwise_cost};
-const OpInfo kSoftplusInfo{"log(1 + e^x)", floats1, softplus_grad, pointwise_eval, pointwise_cost};
-const OpInfo kEqInfo{"a == b", equality2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kNeInfo{"a != b", equality2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kLtInfo{"a < b", order2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kLeInfo{"a <= b", order2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kGtInfo{"a > b", order2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kGeInfo{"a >= b", order2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kAndInfo{"a and b", bools2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kOrInfo{"a or b", bools2, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kNotInfo{"not a", bools1, nullptr, pointwise_eval, pointwise_cost};
-const OpInfo kWhereInfo{"a where c holds, else b", where_shape, where_grad, pointwise_eval,
-                        pointwise_cost};
-const OpInfo kCastInfo{"to another dtype", cast_shape, cast_grad, pointwise_eval, pointwise_cost};
-const OpInfo kStopInfo{"identity without gradient", any1, nullptr, pointwise_eval, free_cost};
-const OpInfo kBroadcastInfo{"repeated along further dims", broadcast_shape, broadcast_grad,
-                            pointwise_eval, free_cost};
+const OpInfo kAddInfo{"a + b",        numbers2,       add_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kSubInfo{"a - b",        numbers2,       sub_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kMulInfo{"a * b",        numbers2,       mul_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kDivInfo{"a / b of floats", floats2,        div_grad,
+                      pointwise_eval,    pointwise_cost, pointwise_sharding};
+const OpInfo kFloorDivInfo{"a // b, floored", numbers2,       nullptr,
+                           pointwise_eval,    pointwise_cost, pointwise_sharding};
+const OpInfo kModInfo{"a % b = a - floor(a / b) * b",
+                      numbers2,
+                      mod_grad,
+                      pointwise_eval,
+                      pointwise_cost,
+                      pointwise_sharding};
+const OpInfo kPowInfo{"a ^ b",        numbers2,       pow_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kMinInfo{
+    "the smaller, elementwise", numbers2, min_grad, pointwise_eval, pointwise_cost,
+    pointwise_sharding};
+const OpInfo kMaxInfo{"the larger, elementwise", numbers2, max_grad, pointwise_eval, pointwise_cost,
+                      pointwise_sharding};
+const OpInfo kNegInfo{"negative: -x", numbers1,       neg_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kAbsInfo{"absolute value: |x|", numbers1,       abs_grad,
+                      pointwise_eval,        pointwise_cost, pointwise_sharding};
+const OpInfo kExpInfo{"exponential: e^x", floats1,        exp_grad,
+                      pointwise_eval,     pointwise_cost, pointwise_sharding};
+const OpInfo kLogInfo{"natural logarithm", floats1,        log_grad,
+                      pointwise_eval,      pointwise_cost, pointwise_sharding};
+const OpInfo kSqrtInfo{"square root",  floats1,        sqrt_grad,
+                       pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kRsqrtInfo{"1 / sqrt(x)",  floats1,        rsqrt_grad,
+                        pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kSinInfo{"sine",         floats1,        sin_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kCosInfo{"cosine",       floats1,        cos_grad,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kTanhInfo{"hyperbolic tangent", floats1,        tanh_grad,
+                       pointwise_eval,       pointwise_cost, pointwise_sharding};
+const OpInfo kErfInfo{"error function", floats1,        erf_grad,
+                      pointwise_eval,   pointwise_cost, pointwise_sharding};
+const OpInfo kSigmoidInfo{"1 / (1 + e^-x)", floats1,        sigmoid_grad,
+                          pointwise_eval,   pointwise_cost, pointwise_sharding};
+const OpInfo kSoftplusInfo{"log(1 + e^x)", floats1,        softplus_grad,
+                           pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kEqInfo{"a == b",       equality2,      nullptr,
+                     pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kNeInfo{"a != b",       equality2,      nullptr,
+                     pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kLtInfo{"a < b", order2, nullptr, pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kLeInfo{"a <= b", order2, nullptr, pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kGtInfo{"a > b", order2, nullptr, pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kGeInfo{"a >= b", order2, nullptr, pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kAndInfo{"a and b",      bools2,         nullptr,
+                      pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kOrInfo{"a or b", bools2, nullptr, pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kNotInfo{"not a", bools1, nullptr, pointwise_eval, pointwise_cost, pointwise_sharding};
+const OpInfo kWhereInfo{
+    "a where c holds, else b", where_shape, where_grad, pointwise_eval, pointwise_cost,
+    pointwise_sharding};
+const OpInfo kCastInfo{"to another dtype", cast_shape,     cast_grad,
+                       pointwise_eval,     pointwise_cost, pointwise_sharding};
+const OpInfo kStopInfo{"identity without gradient", any1, nullptr, pointwise_eval, free_cost,
+                       pointwise_sharding};
+const OpInfo kBroadcastInfo{"repeated along further dims",
+                            broadcast_shape,
+                            broadcast_grad,
+                            pointwise_eval,
+                            free_cost,
+                            pointwise_sharding};
 
 }  // namespace cad::ir

@@ -19,8 +19,9 @@ RandomStream::RandomStream(const Graph& g, const std::string& site, Operands num
   key_ = stream_key(context.seed, site_hash(site), loops);
   for (DimId d : dims) {
     const bool rows = d == g.batch_dim && context.step_rows > 0;
-    extents_.push_back(rows ? context.step_rows : extent_of(g, d, context.bindings));
-    shifts_.push_back(rows ? context.row_offset : 0);
+    const Shard shard = shard_of(g, d, context);
+    extents_.push_back(rows ? context.step_rows : shard.whole);
+    shifts_.push_back(shard.offset + (rows ? context.row_offset : 0));
   }
 }
 
@@ -143,10 +144,17 @@ std::vector<ValueId> dropout_grad(Builder& b, NodeId node, Values grads) {
 
 }  // namespace
 
-const OpInfo kDropoutInfo{"zeros at random, the rest scaled up", dropout_shape, dropout_grad,
-                          dropout_eval, dropout_cost};
-const OpInfo kNormalInfo{"normal random values", normal_shape, nullptr, normal_eval, draw_cost};
-const OpInfo kUniformInfo{"uniform random values", uniform_shape, nullptr, uniform_eval, draw_cost};
-const OpInfo kBernoulliInfo{"random bools", bernoulli_shape, nullptr, bernoulli_eval, draw_cost};
+const OpInfo kDropoutInfo{"zeros at random, the rest scaled up",
+                          dropout_shape,
+                          dropout_grad,
+                          dropout_eval,
+                          dropout_cost,
+                          pointwise_sharding};
+const OpInfo kNormalInfo{"normal random values", normal_shape, nullptr, normal_eval, draw_cost,
+                         made_sharding};
+const OpInfo kUniformInfo{
+    "uniform random values", uniform_shape, nullptr, uniform_eval, draw_cost, made_sharding};
+const OpInfo kBernoulliInfo{"random bools", bernoulli_shape, nullptr,
+                            bernoulli_eval, draw_cost,       made_sharding};
 
 }  // namespace cad::ir

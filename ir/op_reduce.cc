@@ -125,12 +125,16 @@ std::vector<Tensor> mean_eval(const Graph& g, const Node& n, Operands in, EvalCo
   const Named w(axes, in.size() > 1 ? operand_type(g, n, 1).dims : Dims{},
                 in.size() > 1 ? *in[1] : ones);
   const Named sum(axes, result_type(g, n).dims, out), count(axes, result_type(g, n).dims, weights);
+  // Without a weight the count is that of the whole dims: a part gives its summand of the mean.
+  double whole = 1;
+  for (DimId d : n.attrs.dims) whole *= static_cast<double>(shard_of(g, d, context).whole);
   walk(axes, [&](const Index& i) {
     sum(i) += w(i) == 0 ? 0 : x(i) * w(i);
     count(i) += w(i);
   });
   for (size_t i = 0; i < out.data.size(); ++i) {
-    out.data[i] = weights.data[i] == 0 ? 0 : out.data[i] / weights.data[i];
+    const double divisor = in.size() > 1 ? weights.data[i] : whole;
+    out.data[i] = divisor == 0 ? 0 : out.data[i] / divisor;
   }
   return {out};
 }
@@ -373,22 +377,46 @@ std::vector<Tensor> step_total_eval(const Graph& g, const Node& n, Operands in,
 
 }  // namespace
 
-const OpInfo kSumInfo{"sum over dims", sum_shape, sum_grad, sum_eval, reduce_cost};
-const OpInfo kMeanInfo{"mean over dims, weighted or not", mean_shape, mean_grad, mean_eval,
-                       reduce_cost};
-const OpInfo kReduceMaxInfo{"largest over dims", extremum_shape, extremum_grad, extremum_eval,
-                            reduce_cost};
-const OpInfo kReduceMinInfo{"smallest over dims", extremum_shape, extremum_grad, extremum_eval,
-                            reduce_cost};
-const OpInfo kArgmaxInfo{"index of the largest along a dim", argmax_shape, nullptr, argmax_eval,
-                         reduce_cost};
-const OpInfo kLogSumExpInfo{"log of the sum of e^x over dims", logsumexp_shape, logsumexp_grad,
-                            logsumexp_eval, reduce_cost};
-const OpInfo kSoftmaxInfo{"e^x over its sum along dims", softmax_shape, softmax_grad, softmax_eval,
-                          reduce_cost};
-const OpInfo kCumSumInfo{"running sum along a dim, inclusive", cumsum_shape, cumsum_grad,
-                         cumsum_eval, reduce_cost};
-const OpInfo kStepTotalInfo{"sum over the micro-batches of a step", step_total_shape, nullptr,
-                            step_total_eval, free_cost};
+const OpInfo kSumInfo{"sum over dims", sum_shape, sum_grad, sum_eval, reduce_cost, reduce_sharding};
+const OpInfo kMeanInfo{"mean over dims, weighted or not",
+                       mean_shape,
+                       mean_grad,
+                       mean_eval,
+                       reduce_cost,
+                       reduce_sharding};
+const OpInfo kReduceMaxInfo{"largest over dims", extremum_shape, extremum_grad,
+                            extremum_eval,       reduce_cost,    reduce_sharding};
+const OpInfo kReduceMinInfo{"smallest over dims", extremum_shape, extremum_grad,
+                            extremum_eval,        reduce_cost,    reduce_sharding};
+const OpInfo kArgmaxInfo{"index of the largest along a dim",
+                         argmax_shape,
+                         nullptr,
+                         argmax_eval,
+                         reduce_cost,
+                         kept_sharding};
+const OpInfo kLogSumExpInfo{"log of the sum of e^x over dims",
+                            logsumexp_shape,
+                            logsumexp_grad,
+                            logsumexp_eval,
+                            reduce_cost,
+                            reduce_sharding};
+const OpInfo kSoftmaxInfo{"e^x over its sum along dims",
+                          softmax_shape,
+                          softmax_grad,
+                          softmax_eval,
+                          reduce_cost,
+                          reduce_sharding};
+const OpInfo kCumSumInfo{"running sum along a dim, inclusive",
+                         cumsum_shape,
+                         cumsum_grad,
+                         cumsum_eval,
+                         reduce_cost,
+                         kept_sharding};
+const OpInfo kStepTotalInfo{"sum over the micro-batches of a step",
+                            step_total_shape,
+                            nullptr,
+                            step_total_eval,
+                            free_cost,
+                            whole_sharding};
 
 }  // namespace cad::ir

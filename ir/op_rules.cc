@@ -214,6 +214,12 @@ Tensor filled(const Graph& g, const Type& type, const Bindings& bindings, double
   return tensor;
 }
 
+Shard shard_of(const Graph& g, DimId dim, const EvalContext& context) {
+  const auto at = static_cast<size_t>(dim.index);
+  if (at < context.shards.size() && context.shards[at].whole >= 0) return context.shards[at];
+  return {0, extent_of(g, dim, context.bindings)};
+}
+
 double evaluated(const Scalar& scalar, const Bindings& bindings) {
   auto value = scalar.evaluate(bindings);
   CAD_CHECK(value.has_value(), "scalar `{}` has a free symbol", scalar.str());

@@ -13,6 +13,7 @@
 #include "ir/interpreter.h"
 #include "ir/op.h"
 #include "ir/op_costs.h"
+#include "ir/op_shardings.h"
 
 namespace cad::ir {
 
@@ -135,5 +136,7 @@ inline const Type& result_type(const Graph& g, const Node& n, size_t i = 0) {
   return g.type(n.results[i]);
 }
 double evaluated(const Scalar& scalar, const Bindings& bindings);
+// Offset 0 and the dim's own extent where the context has no shard of it.
+Shard shard_of(const Graph& g, DimId dim, const EvalContext& context);
 
 }  // namespace cad::ir

@@ -45,7 +45,8 @@ class OpSharding {
   OpSharding(const ir::Graph& g, ir::NodeId node, const Extents& extents);
   [[nodiscard]] const ir::ShardingRule& rule() const { return rule_; }
   // nullopt when the sizes forbid it: a dim shorter than its axis, stretches that do not line up
-  // (a merge of 6 heads of 2 over 4), an integer that would be partial.
+  // (a merge of 6 heads of 2 over 4), an integer operand that would be partial. Integer results
+  // that would be are reduced in the op.
   [[nodiscard]] std::optional<Strategy> strategy(const Assignment& assignment,
                                                  const Mesh& mesh) const;
   // The factor that splits this dim of the operand / result; -1: none may.
@@ -55,24 +56,31 @@ class OpSharding {
   [[nodiscard]] std::string str(const Assignment& assignment, const Mesh& mesh) const;
 
  private:
+  // One dim of a tensor that a factor splits.
   struct Split {
-    int8_t position = -1;  // in the tensor's type
-    int64_t extent = 0;    // of the dim
+    int8_t position = -1;  // in the tensor's type; -1: whole
+    int64_t extent = 0;
     bool partial = false;
   };
   struct Bound {
     std::vector<Split> operands, results;
-    ir::DimId name;  // for str()
+    ir::DimId name;  // a dim to call it by
+    int64_t extent = 1;
+    bool uneven_dims = false;  // its dims differ in size: the major parts of a split or merge
   };
-  bool lines_up(const Bound& factor, AxisSet axes, const Mesh& mesh) const;
+  [[nodiscard]] Split split_of(const ir::Type& type, ir::DimId dim, const Extents& extents) const;
+  [[nodiscard]] bool lines_up(const Bound& factor, AxisSet axes, const Mesh& mesh) const;
+  [[nodiscard]] bool flow(size_t set, size_t axis, Strategy& strategy) const;
+  void add_collectives(AxisSet statistic, AxisSet summed, const Mesh& mesh,
+                       Strategy& strategy) const;
 
   const ir::Graph* g_;
   ir::NodeId node_;
   ir::ShardingRule rule_;
   std::vector<Bound> factors_;
-  std::vector<char> float_operands_, float_results_;
-  std::vector<int64_t> statistic_;     // extents of the statistic's dims
-  std::vector<int> statistic_factor_;  // the factor that splits each, or -1
+  std::vector<std::vector<int64_t>> results_;  // extents of the results
+  std::vector<int64_t> statistic_;             // extents of the statistic's dims
+  std::vector<int> statistic_factor_;          // the factor that splits each; -1: none
 };
 
 struct StrategyOptions {

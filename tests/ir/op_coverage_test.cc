@@ -29,6 +29,7 @@ TEST(Registry, EveryOpIsWhole) {
     EXPECT_NE(info.shape, nullptr) << row.enumerator;
     EXPECT_EQ(info.eval == nullptr, row.op == Op::kRepeat) << row.enumerator;
     EXPECT_NE(info.cost, nullptr) << row.enumerator;
+    EXPECT_EQ(info.sharding == nullptr, row.op == Op::kRepeat) << row.enumerator;
   }
   EXPECT_STREQ(op_family(Op::kAdd), "pointwise");
   EXPECT_STREQ(op_name(Op::kReduceMax), "reduce_max");
