@@ -44,22 +44,19 @@ void make_canonical(Layout& layout) {
   }
 }
 
-// `layout` with the axes of `set` put last in the order, among themselves in mesh order, so that
-// dims that they come to split have them innermost.
-void put_last(Layout& layout, AxisSet set) {
-  std::array<int8_t, kMaxAxes> wanted{};
+// Whether an order has the axes of `set` last, and the others before them as `like` has them.
+bool is_last(uint8_t order, uint8_t like, AxisSet set) {
+  const auto& axes = kAxisOrders[order];
+  size_t others = 0;
+  while (others < axes.size() && !has(set, static_cast<size_t>(axes[others]))) ++others;
+  for (size_t k = others; k < axes.size(); ++k) {
+    if (!has(set, static_cast<size_t>(axes[k]))) return false;
+  }
   size_t at = 0;
-  for (bool last : {false, true}) {
-    for (int8_t axis : kAxisOrders[layout.order]) {
-      if (!last && !has(set, static_cast<size_t>(axis))) wanted[at++] = axis;
-    }
-    for (int8_t axis = 0; axis < kMaxAxes && last; ++axis) {
-      if (has(set, static_cast<size_t>(axis))) wanted[at++] = axis;
-    }
+  for (int8_t axis : kAxisOrders[like]) {
+    if (!has(set, static_cast<size_t>(axis)) && axes[at++] != axis) return false;
   }
-  for (uint8_t order = 0; order < kAxisOrders.size(); ++order) {
-    if (kAxisOrders[order] == wanted) layout.order = order;
-  }
+  return true;
 }
 
 // Whether the axes of `set` are the innermost ones of every dim that they split.
@@ -95,15 +92,14 @@ class Stepper {
       const bool single = (bits & (bits - 1)) == 0;
       if (entry == kPartial) {
         emit(Step::Kind::kAllReduce, set, filled(from, set, kReplicated));
-        place(from, set, 0, {},
-              [&](const Layout& to) { emit(Step::Kind::kReduceScatter, set, to); });
+        place(from, set, {}, [&](const Layout& to) { emit(Step::Kind::kReduceScatter, set, to); });
       } else if (entry == kReplicated) {
         if (!single) continue;  // free steps one by one reach as far
-        place(from, set, 0, {}, [&](const Layout& to) { emit(Step::Kind::kSlice, set, to); });
+        place(from, set, {}, [&](const Layout& to) { emit(Step::Kind::kSlice, set, to); });
         if (may_be_partial_) emit(Step::Kind::kKeepOne, set, filled(from, set, kPartial));
       } else if (innermost(from, set)) {
         emit(Step::Kind::kAllGather, set, filled(from, set, kReplicated));
-        place(from, set, 0, sources(from, set),
+        place(from, set, sources(from, set),
               [&](const Layout& to) { emit(Step::Kind::kAllToAll, set, to); });
         if (single && may_be_partial_) emit(Step::Kind::kPad, set, filled(from, set, kPartial));
       }
@@ -144,21 +140,37 @@ class Stepper {
     return dims;
   }
 
-  // Every way to let the axes of the set split dims that are not barred, as their innermost axes.
+  // Every way to let the axes of the set split dims that are not barred, as their innermost axes in
+  // any order among themselves. Ways that differ in no dim come once: with the least order.
   template <class F>
-  void place(Layout layout, AxisSet set, size_t axis, const std::array<bool, 128>& barred,
-             F&& emit) const {
-    if (axis == 0) put_last(layout, set);
+  void place(const Layout& from, AxisSet set, const std::array<bool, 128>& barred, F&& emit) const {
+    for (uint8_t order = 0; order < kAxisOrders.size(); ++order) {
+      if (!is_last(order, from.order, set)) continue;
+      Layout to = from;
+      to.order = order;
+      place_next(to, from.order, set, 0, barred, emit);
+    }
+  }
+  template <class F>
+  void place_next(Layout layout, uint8_t like, AxisSet set, size_t axis,
+                  const std::array<bool, 128>& barred, F&& emit) const {
     while (axis < kMaxAxes && !has(set, axis)) ++axis;
     if (axis == kMaxAxes) {
+      const uint8_t order = layout.order;
       make_canonical(layout);
+      for (uint8_t less = 0; less < order; ++less) {
+        Layout twin = layout;
+        twin.order = less;
+        make_canonical(twin);
+        if (twin == layout && is_last(less, like, set)) return;
+      }
       if (splittable(layout, extents_, mesh_)) emit(static_cast<const Layout&>(layout));
       return;
     }
     for (size_t dim = 0; dim < extents_.size(); ++dim) {
       if (barred[dim]) continue;
       layout.axis[axis] = static_cast<int8_t>(dim);
-      place(layout, set, axis + 1, barred, emit);
+      place_next(layout, like, set, axis + 1, barred, emit);
     }
   }
 
@@ -181,10 +193,20 @@ class Stepper {
             moved = static_cast<AxisSet>(moved | 1U << a.axes[k]);
           }
         }
-        fits = even(a, extents_[dim]) && even(b, extents_[dim]);
+        fits = fits && (alike(a, b) || (even(a, extents_[dim]) && even(b, extents_[dim])));
       }
       if (fits) emit(Step::Kind::kPermute, moved, to);
     }
+  }
+
+  // The same sizes in the same order: the same stretches.
+  bool alike(const AxisList& a, const AxisList& b) const {
+    for (size_t k = 0; k < static_cast<size_t>(a.count); ++k) {
+      if (mesh_.axes[static_cast<size_t>(a.axes[k])].size !=
+          mesh_.axes[static_cast<size_t>(b.axes[k])].size)
+        return false;
+    }
+    return true;
   }
 
   // Whether the stretches of a dim are those of one axis of all devices, whatever the order.
