@@ -104,7 +104,7 @@ inline Parts shard(const ir::Tensor& whole, const Layout& layout, const Mesh& me
   uint32_t state = seed;
   const auto noise = [&] {
     state = state * 1664525U + 1013904223U;
-    return static_cast<double>(state >> 16) / 65536.0 - 0.5;
+    return static_cast<double>(state >> 16) / 1024.0 - 32;
   };
   for (int device = 0; device < mesh.devices(); ++device) {
     const std::vector<Range> own = ranges_of(layout, whole.extents, mesh, device);
