@@ -75,8 +75,8 @@ struct ChainResult {
 };
 
 struct ChainLimits {
-  int64_t slots = 500;            // after rounding, where exact tables would be too large
-  int64_t exact_work = 50000000;  // inner steps that an exact table may take
+  int64_t slots = 500;              // after rounding, where exact tables would be too large
+  int64_t exact_work = 1000000000;  // inner steps that an exact table may take
 };
 
 // Least time within `budget`, which counts everything: the chain's input, what is kept and saved,

@@ -37,12 +37,15 @@ struct ChainRuns {
   int forward_option = 0;      // with which blocks run when nothing is saved
   double time = 0;             // of all blocks and the loss
   int64_t peak = 0;            // as simulate() finds it on runs_schedule()
-  int64_t least_budget = 0;    // the least budget with any such plan
+  int64_t least_budget = 0;    // when infeasible: the least budget with any such plan
 };
 
 // Least time within `budget` (which counts as in solve_chain) among such plans. Time to find it
 // does not depend on `count` but through the number of inputs kept.
 ChainRuns three_runs(const BlockChain& blocks, int64_t budget);
+
+// The least budget for which three_runs() finds a plan.
+int64_t least_runs_budget(const BlockChain& blocks);
 
 // The plan as a schedule of expand(blocks).
 std::vector<ChainOp> runs_schedule(const BlockChain& blocks, const ChainRuns& plan);

@@ -1,0 +1,242 @@
+// planner/chain.cc -- solve_chain: which of the exact ways through the recurrence is affordable,
+// and what is rounded when none is.
+#include "planner/chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "planner/chain_solver.h"
+
+namespace cad::planner {
+namespace {
+
+constexpr double kMostTableBytes = 256.0 * 1024 * 1024;
+constexpr double kMostTableWork = 4e9;
+constexpr int64_t kFewSlots = 16;
+constexpr int64_t kPointCost = 20;  // of a step function, in inner steps of a table
+
+// Every size divided by `unit`, rounded up or down.
+Chain scaled(const Chain& chain, int64_t unit, bool up) {
+  const auto size = [&](int64_t bytes) { return bytes / unit + (up && bytes % unit != 0 ? 1 : 0); };
+  Chain result = chain;
+  result.input = size(chain.input);
+  for (ChainStage& stage : result.stages) {
+    stage.output = size(stage.output);
+    for (StageOption& o : stage.options) {
+      o.saved = size(o.saved);
+      o.forward_tmp = size(o.forward_tmp);
+      o.backward_tmp = size(o.backward_tmp);
+    }
+  }
+  return result;
+}
+
+int64_t common_divisor(const Chain& chain) {
+  int64_t d = chain.input;
+  for (const ChainStage& stage : chain.stages) {
+    d = std::gcd(d, stage.output);
+    for (const StageOption& o : stage.options) {
+      d = std::gcd(std::gcd(d, o.saved), std::gcd(o.forward_tmp, o.backward_tmp));
+    }
+  }
+  return std::max<int64_t>(d, 1);
+}
+
+void set_schedule(const Chain& chain, std::vector<ChainOp> schedule, ChainResult& result) {
+  const ChainSimulation run = simulate(chain, schedule);
+  CAD_CHECK(run.error.empty(), "schedule of the chain program: {}", run.error);
+  result.time = run.time;
+  result.peak = run.peak;
+  result.choices.assign(chain.stages.size(), 0);
+  for (const ChainOp& op : schedule) {
+    if (op.kind == ChainOpKind::kForwardSave) result.choices[op.stage] = op.option;
+  }
+  result.schedule = std::move(schedule);
+}
+
+double table_work(const ChainModel& model, int64_t memory) {
+  return (model.splits() + static_cast<double>(model.segments().size())) *
+         (static_cast<double>(memory) + 1);
+}
+
+bool table_fits(const ChainModel& model, int64_t memory, double work) {
+  const double bytes =
+      8.0 * static_cast<double>(model.segments().size()) * (static_cast<double>(memory) + 16);
+  return bytes <= kMostTableBytes && table_work(model, memory) <= work;
+}
+
+// With ample memory every stage runs once, with its fastest option.
+std::vector<ChainOp> fastest_schedule(const ChainModel& model) {
+  std::vector<ChainOp> schedule;
+  for (int s = 0; s < model.stages(); ++s) {
+    schedule.push_back({ChainOpKind::kForwardSave, s, model.fastest_option(s)});
+  }
+  for (int s = model.stages(); s-- > 0;) {
+    schedule.push_back({ChainOpKind::kBackward, s, model.fastest_option(s)});
+  }
+  return schedule;
+}
+
+// Exact by a table, or where that is large by step functions, or by a large table: false when all
+// would take too long.
+bool solve_exactly(const Chain& chain, const ChainModel& model, int64_t memory,
+                   const ChainLimits& limits, ChainResult& result) {
+  const int last = model.stages() - 1;
+  const auto take = [&](const auto& solved) {
+    const auto time = [&](int s, int t, int64_t m) { return solved.time(s, t, m); };
+    result.bound = time(0, last, memory);
+    set_schedule(chain, chain_schedule(model, memory, time), result);
+  };
+  if (memory <= limits.slots && table_fits(model, memory, kMostTableWork)) {
+    take(ChainTable(model, memory));
+  } else if (const auto steps = ChainSteps::solve(model, memory, limits.exact_work / kPointCost)) {
+    take(*steps);
+  } else if (table_fits(model, memory, static_cast<double>(limits.exact_work))) {
+    take(ChainTable(model, memory));
+  } else {
+    return false;
+  }
+  CAD_CHECK(std::abs(result.bound - result.time) <= 1e-9 * std::max(1.0, result.time),
+            "recurrence {} and schedule {} disagree", result.bound, result.time);
+  result.bound = result.time;  // equal but for the order of the sum
+  result.status = ChainStatus::kOptimal;
+  return true;
+}
+
+// Sizes in slots: rounded up for the schedule, down for the bound. When nothing fits rounded up,
+// step functions cut to few points, whose memory is exact.
+void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits,
+                   ChainResult& result) {
+  int64_t slots = std::max<int64_t>(limits.slots, 1);
+  int64_t unit = 0;
+  Chain up;
+  for (;; slots = std::max(kFewSlots, slots / 2)) {
+    unit = memory / slots + (memory % slots != 0 ? 1 : 0);
+    up = scaled(chain, unit, true);
+    const ChainModel model(up);
+    if (slots <= kFewSlots || table_fits(model, memory / unit, kMostTableWork)) break;
+  }
+  const int64_t m = memory / unit;
+  result.discretised = true;
+  result.unit = unit;
+  result.slots = m;
+  const Chain down = scaled(chain, unit, false);
+  const ChainModel low(down);
+  const ChainTable bound(low, m);
+  result.bound = bound.time(0, low.stages() - 1, m);
+  const ChainModel model(up);
+  const ChainTable table(model, m);
+  const auto time = [&](int s, int t, int64_t x) { return table.time(s, t, x); };
+  if (std::isfinite(table.time(0, model.stages() - 1, m))) {
+    set_schedule(chain, chain_schedule(model, m, time), result);
+  } else {
+    const ChainModel exact(chain);
+    const auto steps = ChainSteps::solve(exact, memory, INT64_MAX, kFewSlots);
+    set_schedule(chain,
+                 chain_schedule(exact, memory,
+                                [&](int s, int t, int64_t x) { return steps->time(s, t, x); }),
+                 result);
+  }
+  result.bound = std::min(result.bound, result.time);
+  result.status = result.time <= result.bound ? ChainStatus::kOptimal : ChainStatus::kFeasible;
+}
+
+std::string option_error(const StageOption& o, int64_t output, double& times, double& sizes) {
+  for (const double time : {o.forward, o.backward}) {
+    if (!std::isfinite(time)) return "a time is not finite";
+    if (time < 0) return "a time is negative";
+    times += time;
+  }
+  for (const int64_t size : {o.saved, o.forward_tmp, o.backward_tmp}) {
+    if (size < 0) return "a size is negative";
+    sizes += static_cast<double>(size);
+  }
+  if (o.saved < output) return "what is saved includes the output, so it cannot be smaller";
+  return "";
+}
+
+}  // namespace
+
+const char* chain_op_name(ChainOpKind kind) {
+  switch (kind) {
+    case ChainOpKind::kForward:
+      return "forward";
+    case ChainOpKind::kForwardKeep:
+      return "forward-keep";
+    case ChainOpKind::kForwardSave:
+      return "forward-save";
+    case ChainOpKind::kBackward:
+      return "backward";
+    case ChainOpKind::kDrop:
+      return "drop";
+  }
+  return "";
+}
+
+const char* chain_status_name(ChainStatus status) {
+  switch (status) {
+    case ChainStatus::kOptimal:
+      return "optimal";
+    case ChainStatus::kFeasible:
+      return "feasible";
+    case ChainStatus::kInfeasible:
+      return "infeasible";
+  }
+  return "";
+}
+
+std::string chain_error(const Chain& chain) {
+  constexpr double kMostTime = 9007199254740992.0;     // 2^53: sums of whole numbers stay exact
+  constexpr double kMostSize = 4611686018427387904.0;  // 2^62
+  if (chain.stages.empty()) return "the chain has no stage";
+  if (chain.input < 0) return "the size of the input is negative";
+  double times = 0, sizes = static_cast<double>(chain.input);
+  for (size_t s = 0; s < chain.stages.size(); ++s) {
+    const ChainStage& stage = chain.stages[s];
+    if (stage.options.empty()) return fmt::format("stage {} has no option", s);
+    if (stage.output < 0) return fmt::format("stage {}: the size of its output is negative", s);
+    sizes += 4 * static_cast<double>(stage.output);
+    for (const StageOption& option : stage.options) {
+      const std::string error = option_error(option, stage.output, times, sizes);
+      if (!error.empty()) return fmt::format("stage {}: {}", s, error);
+    }
+  }
+  // A stage runs at most once for every stage after it and once for itself.
+  if (times * static_cast<double>(chain.stages.size() + 1) > kMostTime)
+    return "the times are too large to be added exactly";
+  if (sizes > kMostSize) return "the sizes are too large to be added";
+  return "";
+}
+
+int64_t least_chain_budget(const Chain& chain) {
+  CAD_CHECK(chain_error(chain).empty(), "chain: {}", chain_error(chain));
+  const ChainModel model(chain);
+  return chain.input + least_memory(model)[model.id(0, model.stages() - 1)];
+}
+
+ChainResult solve_chain(const Chain& chain, int64_t budget, const ChainLimits& limits) {
+  ChainResult result;
+  result.least_budget = least_chain_budget(chain);
+  if (budget < result.least_budget) return result;
+  const int64_t divisor = common_divisor(chain);
+  const Chain small = scaled(chain, divisor, false);
+  const ChainModel model(small);
+  if (budget - chain.input >= model.ample() * divisor) {
+    set_schedule(chain, fastest_schedule(model), result);
+    result.bound = result.time;
+    result.status = ChainStatus::kOptimal;
+    return result;
+  }
+  const int64_t memory = (budget - chain.input) / divisor;  // the input is held throughout
+  if (!solve_exactly(chain, model, memory, limits, result)) {
+    solve_rounded(chain, memory * divisor, limits, result);
+  }
+  CAD_CHECK(result.peak <= budget, "a schedule of peak {} for a budget of {}", result.peak, budget);
+  return result;
+}
+
+}  // namespace cad::planner
