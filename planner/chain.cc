@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "planner/chain_runs.h"
 #include "planner/chain_solver.h"
 
 namespace cad::planner {
@@ -17,7 +19,7 @@ namespace {
 constexpr double kMostTableBytes = 256.0 * 1024 * 1024;
 constexpr double kMostTableWork = 4e9;
 constexpr int64_t kFewSlots = 16;
-constexpr int64_t kPointCost = 20;  // of a step function, in inner steps of a table
+constexpr int64_t kPointCost = 50;  // of a step function, in inner steps of a table
 
 // Every size divided by `unit`, rounded up or down.
 Chain scaled(const Chain& chain, int64_t unit, bool up) {
@@ -107,6 +109,67 @@ bool solve_exactly(const Chain& chain, const ChainModel& model, int64_t memory,
   return true;
 }
 
+// A bound by what is held when the last stage runs backward: the other stages have all run once by
+// then, and those that are not saved run again. Choosing what to save is a knapsack; its fractional
+// optimum takes the steps of each stage's lower hull (size, time) by falling gain per size.
+double saved_bound(const ChainModel& model, int64_t memory) {
+  struct Step {
+    double size = 0, gain = 0;
+  };
+  const int last = model.stages() - 1;
+  std::vector<Step> steps;
+  double time = model.base(last, last);
+  for (int s = 0; s < last; ++s) {
+    const double again = model.unsaved(s).back().forward;
+    std::vector<std::pair<double, double>> hull{{0, again + model.base(s, s)}};
+    std::vector<std::pair<double, double>> choices;
+    for (const StageOption& o : model.options(s)) {
+      choices.emplace_back(static_cast<double>(o.saved), o.forward + o.backward);
+    }
+    std::sort(choices.begin(), choices.end());
+    for (const auto& c : choices) {
+      if (c.second >= hull.back().second) continue;
+      const auto slope = [](const auto& a, const auto& b) {
+        return (b.second - a.second) / std::max(b.first - a.first, 1e-9);
+      };
+      while (hull.size() > 1 &&
+             slope(hull[hull.size() - 2], hull.back()) >= slope(hull.back(), c)) {
+        hull.pop_back();
+      }
+      hull.push_back(c);
+    }
+    time += hull[0].second;
+    for (size_t i = 1; i < hull.size(); ++i) {
+      steps.push_back({hull[i].first - hull[i - 1].first, hull[i - 1].second - hull[i].second});
+    }
+  }
+  std::sort(steps.begin(), steps.end(),
+            [](const Step& a, const Step& b) { return a.gain * b.size > b.gain * a.size; });
+  int64_t own = INT64_MAX;
+  for (const StageOption& o : model.options(last)) {
+    own = std::min(own, model.save_need(last, last, o));
+  }
+  auto room = static_cast<double>(memory - own);
+  for (const Step& step : steps) {
+    const double part = step.size <= room ? 1 : room / step.size;
+    time -= part * step.gain;
+    room -= part * step.size;
+    if (part < 1) break;
+  }
+  return time;
+}
+
+std::optional<BlockChain> equal_blocks(const Chain& chain) {
+  const size_t n = chain.stages.size() - 1;
+  const ChainStage& last = chain.stages[n];
+  if (n == 0 || last.output != 0 || last.options.size() != 1) return std::nullopt;
+  for (size_t s = 0; s < n; ++s) {
+    if (!(chain.stages[s] == chain.stages[0])) return std::nullopt;
+  }
+  if (chain.stages[0].output != chain.input) return std::nullopt;
+  return BlockChain{chain.stages[0].options, chain.input, static_cast<int64_t>(n), last.options[0]};
+}
+
 // Sizes in slots: rounded up for the schedule, down for the bound. When nothing fits rounded up,
 // step functions cut to few points, whose memory is exact.
 void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits,
@@ -127,7 +190,8 @@ void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits
   const Chain down = scaled(chain, unit, false);
   const ChainModel low(down);
   const ChainTable bound(low, m);
-  result.bound = bound.time(0, low.stages() - 1, m);
+  result.bound =
+      std::max(bound.time(0, low.stages() - 1, m), saved_bound(ChainModel(chain), memory));
   const ChainModel model(up);
   const ChainTable table(model, m);
   const auto time = [&](int s, int t, int64_t x) { return table.time(s, t, x); };
@@ -140,6 +204,12 @@ void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits
                  chain_schedule(exact, memory,
                                 [&](int s, int t, int64_t x) { return steps->time(s, t, x); }),
                  result);
+  }
+  // Many equal blocks are many roundings: a plan of three runs needs none.
+  if (const auto blocks = equal_blocks(chain)) {
+    const ChainRuns plan = three_runs(*blocks, chain.input + memory);
+    if (plan.feasible && plan.time < result.time)
+      set_schedule(chain, runs_schedule(*blocks, plan), result);
   }
   result.bound = std::min(result.bound, result.time);
   result.status = result.time <= result.bound ? ChainStatus::kOptimal : ChainStatus::kFeasible;

@@ -1,4 +1,4 @@
-// planner/chain_table.cc -- the recurrence as tables. Memory is the outer loop, in chunks of 16, so
+// planner/chain_table.cc -- the recurrence as tables. Memory is the outer loop, in chunks of 32, so
 // that the chunk of every row stays in cache while the segments are gone through by length.
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@ namespace cad::planner {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int kChunk = 16;
+constexpr int kChunk = 32;
 
 // Index in the chunk that starts at `from` of the first memory that is at least `need`.
 inline int first_index(int64_t need, int64_t from) {
