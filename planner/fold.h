@@ -1,0 +1,71 @@
+// planner/fold.h -- exact minimisation of a sum of node and pair costs over graphs that are nearly
+// series-parallel: nodes with one or two neighbours are eliminated by min-plus products until only
+// the kept ones are left. Choices reach an edge through classes (the layouts that the edge can see),
+// which keeps the products small. Knows nothing of models; memory is priced by the caller.
+// Not here: graphs that do not fold (planner/solver), budgets (planner/frontier.h).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace cad::planner {
+
+constexpr float kNever = std::numeric_limits<float>::infinity();
+
+// A table of costs, row-major.
+struct Table {
+  int rows = 0, columns = 0;
+  std::vector<float> at;
+  Table() = default;
+  Table(int r, int c, float fill) : rows(r), columns(c), at(static_cast<size_t>(r) * c, fill) {}
+  float& operator()(int r, int c) { return at[static_cast<size_t>(r) * columns + c]; }
+  float operator()(int r, int c) const { return at[static_cast<size_t>(r) * columns + c]; }
+};
+
+// out[i][j] = min over k of a[i][k] + b[k][j].
+Table min_plus(const Table& a, const Table& b);
+
+struct FoldEdge {
+  int a = 0, b = 0;                        // node numbers
+  std::vector<int32_t> class_a, class_b;   // by choice of a, of b: row and column of the table
+  Table cost;
+};
+
+struct FoldProblem {
+  std::vector<std::vector<float>> nodes;  // cost by choice
+  std::vector<FoldEdge> edges;
+};
+
+// What is left after folding, and how to get the eliminated choices back.
+class Folded {
+ public:
+  // Eliminates every node but `kept` (none, one or two). `stuck()` when the graph does not fold.
+  Folded(FoldProblem problem, std::vector<int> kept);
+
+  [[nodiscard]] bool stuck() const { return stuck_; }
+  // No kept node: the minimum. One: by its choice (one row). Two: [first kept][second kept].
+  [[nodiscard]] const Table& result() const { return result_; }
+  // The optimal choices when those of the kept nodes are `fixed` (parallel to `kept`).
+  [[nodiscard]] std::vector<int> choices(const std::vector<int>& fixed) const;
+
+ private:
+  struct Step {
+    int node = -1;
+    std::vector<float> cost;   // of the node when it was eliminated
+    std::vector<FoldEdge> edges;  // to its neighbours then, node = a
+  };
+  void eliminate(int node);
+  void merge_parallel();
+  void finish();
+
+  FoldProblem problem_;
+  std::vector<int> kept_;
+  std::vector<Step> steps_;
+  std::vector<char> gone_;
+  Table result_;
+  float constant_ = 0;  // minima of nodes without neighbours
+  bool stuck_ = false;
+};
+
+}  // namespace cad::planner
