@@ -5,6 +5,7 @@
 // Not here: graphs that do not fold (planner/solver), budgets (planner/frontier.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>

@@ -1,0 +1,46 @@
+// planner/frontier.h -- the fastest plan of one mesh within a memory budget. At a given price of
+// memory (seconds a byte) the joint problem folds exactly (planner/fold.h), a loop of L iterations
+// being the L-th min-plus power of its body. Prices come from the slopes of the time/memory
+// frontier; every evaluation gives a plan and a lower bound on all plans. Between the two plans next
+// to the budget, loops mix both bodies. docs/planner.md tells it in prose.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "planner/problem.h"
+
+namespace cad::planner {
+
+struct Found {
+  bool feasible = false;
+  BodyPlan plan;          // the fastest that fits; without one, the one that needs least memory
+  Evaluation evaluation;
+  double bound = 0;       // seconds: no plan of this mesh within the budget is faster
+  double least_peak = 0;  // bytes: of the plan that needs least
+  int evaluations = 0;    // folds
+  bool exact = true;      // false: the graph did not fold; `bound` is 0 then
+};
+
+// Budget in bytes a device; infinite: none.
+class Search {
+ public:
+  explicit Search(const Problem& problem);
+  ~Search();
+  Found run(double budget);
+  // Lower bound on the seconds of any plan within the budget, from one fold at this price.
+  double bound_at(double price, double budget);
+  // The price at which the last run ended.
+  [[nodiscard]] double price() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Seconds plus price times priced bytes (persistent + saved + what runs again in the largest loop):
+// what a fold minimises. For tests.
+double priced(const Problem& problem, const Evaluation& evaluation, double price);
+
+}  // namespace cad::planner
