@@ -349,13 +349,12 @@ class Builder {
             c.optimizer = static_cast<float>(part * state * updated);
             c.terms.optimizer = static_cast<float>(part * updated * (12 + 2 * state) /
                                                    p_.model.memory_bandwidth);
-            c.terms.communicate =
-                static_cast<float>(part * v.table->seconds(static_cast<int>(o), static_cast<int>(s)));
+            double collectives = v.table->seconds(static_cast<int>(o), static_cast<int>(s));
             if (gradient < 0) {
               const int local = v.table->index(dual(layouts[s], p_.mesh));
-              c.terms.reduce = static_cast<float>(
-                  part * v.table->seconds(local, static_cast<int>(o)) * (1 - p_.model.overlap));
+              collectives += v.table->seconds(local, static_cast<int>(o));
             }
+            c.terms.parameters = static_cast<float>(part * collectives);
           }
           v.layout.push_back(static_cast<int>(s));
           v.gradient.push_back(gradient);
@@ -421,7 +420,7 @@ class Builder {
           const int to = gradient >= 0
                              ? gradient
                              : t.index(dual(t.layouts()[static_cast<size_t>(stored)], p_.mesh));
-          reduce = t.seconds(from, to) * part * micro * (1 - p_.model.overlap);
+          reduce = t.seconds(from, to) * part * micro;
         }
         const double copy = bytes_on_device(c_, use.seen, t.layouts()[static_cast<size_t>(used)]);
         double alive = used == stored ? 0 : copy;
@@ -472,11 +471,10 @@ struct Totals {
 
 void add(Evaluation& to, const Evaluation& from, double times) {
   to.valid = to.valid && from.valid;
-  to.seconds += times * from.seconds;
   to.compute += times * from.compute;
   to.recompute += times * from.recompute;
   to.communicate += times * from.communicate;
-  to.reduce += times * from.reduce;
+  to.parameters += times * from.parameters;
   to.optimizer += times * from.optimizer;
   to.bytes.parameters += times * from.bytes.parameters;
   to.bytes.gradients += times * from.bytes.gradients;
@@ -522,11 +520,10 @@ Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int /
   for (size_t v = 0; v < r.variables.size(); ++v) {
     if (static_cast<int>(v) == r.exit) continue;  // the next iteration's entry
     const Choice& c = r.variables[v].choices[static_cast<size_t>(plan.choices[v])];
-    e.seconds += static_cast<double>(c.terms.total());
     e.compute += static_cast<double>(c.terms.compute);
     e.recompute += static_cast<double>(c.terms.recompute);
     e.communicate += static_cast<double>(c.terms.communicate);
-    e.reduce += static_cast<double>(c.terms.reduce);
+    e.parameters += static_cast<double>(c.terms.parameters);
     e.optimizer += static_cast<double>(c.terms.optimizer);
     e.bytes.parameters += static_cast<double>(c.parameters);
     e.bytes.gradients += static_cast<double>(c.gradients);
@@ -545,10 +542,8 @@ Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int /
       continue;
     }
     const auto part = static_cast<double>(pair.part(i, j));
-    e.seconds += seconds;
     if (pair.kind == Pair::Kind::kParam) {
-      e.reduce += part;
-      e.communicate += seconds - part;
+      e.parameters += seconds;
     } else {
       e.recompute += part;
       e.communicate += seconds - part;
@@ -573,6 +568,9 @@ Evaluation evaluate(const Problem& problem, const BodyPlan& plan) {
   Totals t = evaluate_region(problem, 0, plan, -1);
   t.sum.bytes.again = t.again;
   t.sum.transient = t.worst - t.again;
+  Evaluation& e = t.sum;
+  e.hidden = problem.model.overlap * std::min(e.parameters, e.compute);
+  e.seconds = e.compute + e.recompute + e.communicate + e.parameters - e.hidden + e.optimizer;
   t.sum.peak = t.sum.bytes.persistent() + t.sum.bytes.saved + t.worst;
   return t.sum;
 }

@@ -16,20 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "planner/compute_cost.h"
 #include "planner/conversion.h"
 #include "planner/fold.h"
 #include "planner/sites.h"
 #include "planner/strategy.h"
 
 namespace cad::planner {
-
-// One device's share of one op, forward or backward.
-struct Work {
-  double matmul = 0, other = 0;  // operations
-  double bytes = 0;              // to and from memory
-  double m = 0, n = 0, k = 0;    // local extents of a contraction; 0: not one
-  ir::DType dtype = ir::DType::kF32;
-};
 
 struct Training {
   ir::Bindings bindings;
@@ -41,16 +34,16 @@ struct Training {
 struct CostModel {
   std::function<double(const Work&)> seconds;  // of one kernel
   double memory_bandwidth = 1e12;              // for the optimizer's update
-  double overlap = 0;          // part of the gradient reductions that the backward pass hides
+  // Part of the parameters' collectives that runs behind compute, at most as long as that compute:
+  // planner/compute_cost.h.
+  double overlap = 0;
   bool every_contraction = false;  // leaves no axis unused by a contraction that can use it
 };
 
-// Seconds a step, split by what they are spent on.
+// Seconds a step, split by what they are spent on. `parameters`: gathering them and reducing their
+// gradients, of which some is hidden; see CostModel::overlap.
 struct Terms {
-  float compute = 0, recompute = 0, communicate = 0, reduce = 0, optimizer = 0;
-  [[nodiscard]] float total() const {
-    return compute + recompute + communicate + reduce + optimizer;
-  }
+  float compute = 0, recompute = 0, communicate = 0, parameters = 0, optimizer = 0;
 };
 
 // Bytes a device holds.
@@ -102,7 +95,7 @@ struct Pair {
   int a = 0, b = 0;  // positions in Region::variables
   std::vector<int32_t> class_a, class_b;
   Table seconds;
-  Table part;   // of it: for parameters the gradient's reduction, else what runs again
+  Table part;   // of it: for parameters their gradients' reduction, else what runs again
   Table saved;  // bytes; empty: none
   Table alive;  // bytes for a moment (gathered parameters, whole gradients); empty: none
   // what it is, for listings
@@ -154,7 +147,8 @@ struct BodyPlan {
 struct Evaluation {
   bool valid = true;  // no forbidden pair
   double seconds = 0;
-  double compute = 0, recompute = 0, communicate = 0, reduce = 0, optimizer = 0;
+  double compute = 0, recompute = 0, communicate = 0, parameters = 0, optimizer = 0;
+  double hidden = 0;  // of `parameters`, behind compute
   Bytes bytes;
   double transient = 0;
   double peak = 0;

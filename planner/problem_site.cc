@@ -319,6 +319,11 @@ class SiteBuilder {
     return bytes;
   }
 
+  [[nodiscard]] double& matmul_of(Work& work) const {
+    return g_.node(site_.nodes[0]).op == ir::Op::kAttention ? work.attention_flops
+                                                            : work.matmul_flops;
+  }
+
   void price(SiteOption& o, const std::vector<Strategy>& strategies,
              const std::vector<double>& again_comm) {
     Work forward, backward;
@@ -328,10 +333,10 @@ class SiteBuilder {
     double whole = 0, back = 0;
     for (size_t i = 0; i < work_.size(); ++i) {
       const double share = strategies[i].share;
-      forward.matmul += work_[i].matmul * share;
-      forward.other += work_[i].other * share;
-      backward.matmul += work_[i].back_matmul * share;
-      backward.other += work_[i].back_other * share;
+      matmul_of(forward) += work_[i].matmul * share;
+      forward.other_flops += work_[i].other * share;
+      matmul_of(backward) += work_[i].back_matmul * share;
+      backward.other_flops += work_[i].back_other * share;
       whole += work_[i].bytes;
       back += work_[i].back_bytes;
     }
@@ -346,17 +351,18 @@ class SiteBuilder {
     backward.n = forward.n;
     backward.k = forward.k;
     o.forward_s = c_.model.seconds(forward);
-    o.backward_s = site_.active && (backward.matmul + backward.other + backward.bytes) > 0
+    o.backward_s = site_.active && backward.matmul_flops + backward.attention_flops + backward.other_flops +
+                                  backward.bytes >
+                              0
                        ? c_.model.seconds(backward)
                        : 0;
     for (size_t i = 0; i < work_.size(); ++i) {
       // inside a fused backward kernel: arithmetic only
       Work alone;
       alone.dtype = forward.dtype;
-      alone.other = work_[i].other * strategies[i].share;
-      alone.matmul = work_[i].matmul * strategies[i].share;
-      const double s = site_.light ? std::max(0.0, c_.model.seconds(alone) - c_.model.seconds(Work{}))
-                                   : o.forward_s;
+      alone.other_flops = (work_[i].other + work_[i].matmul) * strategies[i].share;
+      alone.kernels = 0;
+      const double s = site_.light ? c_.model.seconds(alone) : o.forward_s;
       o.again_s.push_back(static_cast<float>(s + again_comm[i]));
     }
   }
