@@ -120,7 +120,8 @@ void Folded::merge_parallel() {
     for (size_t r = 0; r < rows.size(); ++r) {
       for (size_t c = 0; c < columns.size(); ++c) {
         cost(static_cast<int>(r), static_cast<int>(c)) =
-            sum.cost(rows[r].first, columns[c].first) + edge.cost(rows[r].second, columns[c].second);
+            sum.cost(rows[r].first, columns[c].first) +
+            edge.cost(rows[r].second, columns[c].second);
       }
     }
     sum.class_a = std::move(class_a);

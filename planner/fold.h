@@ -1,7 +1,7 @@
 // planner/fold.h -- exact minimisation of a sum of node and pair costs over graphs that are nearly
 // series-parallel: nodes with one or two neighbours are eliminated by min-plus products until only
-// the kept ones are left. Choices reach an edge through classes (the layouts that the edge can see),
-// which keeps the products small. Knows nothing of models; memory is priced by the caller.
+// the kept ones are left. Choices reach an edge through classes (the layouts that the edge can
+// see), which keeps the products small. Knows nothing of models; memory is priced by the caller.
 // Not here: graphs that do not fold (planner/solver), budgets (planner/frontier.h).
 #pragma once
 
@@ -28,8 +28,8 @@ struct Table {
 Table min_plus(const Table& a, const Table& b);
 
 struct FoldEdge {
-  int a = 0, b = 0;                        // node numbers
-  std::vector<int32_t> class_a, class_b;   // by choice of a, of b: row and column of the table
+  int a = 0, b = 0;                       // node numbers
+  std::vector<int32_t> class_a, class_b;  // by choice of a, of b: row and column of the table
   Table cost;
 };
 
@@ -53,7 +53,7 @@ class Folded {
  private:
   struct Step {
     int node = -1;
-    std::vector<float> cost;   // of the node when it was eliminated
+    std::vector<float> cost;      // of the node when it was eliminated
     std::vector<FoldEdge> edges;  // to its neighbours then, node = a
   };
   void eliminate(int node);

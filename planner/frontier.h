@@ -1,8 +1,8 @@
 // planner/frontier.h -- the fastest plan of one mesh within a memory budget. At a given price of
 // memory (seconds a byte) the joint problem folds exactly (planner/fold.h), a loop of L iterations
 // being the L-th min-plus power of its body. Prices come from the slopes of the time/memory
-// frontier; every evaluation gives a plan and a lower bound on all plans. Between the two plans next
-// to the budget, loops mix both bodies. docs/planner.md tells it in prose.
+// frontier; every evaluation gives a plan and a lower bound on all plans. Between the two plans
+// next to the budget, loops mix both bodies. docs/planner.md tells it in prose.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace cad::planner {
 
 struct Found {
   bool feasible = false;
-  BodyPlan plan;          // the fastest that fits; without one, the one that needs least memory
+  BodyPlan plan;  // the fastest that fits; without one, the one that needs least memory
   Evaluation evaluation;
   double bound = 0;       // seconds: no plan of this mesh within the budget is faster
   double least_peak = 0;  // bytes: of the plan that needs least

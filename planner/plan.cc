@@ -1,5 +1,5 @@
-// planner/plan.cc -- from choices (planner/problem.h) to a plan in names. Conversions are listed per
-// pair of ops and phase; collectives sum them up.
+// planner/plan.cc -- from choices (planner/problem.h) to a plan in names. Conversions are listed
+// per pair of ops and phase; collectives sum them up.
 #include "planner/plan.h"
 
 #include <algorithm>
@@ -89,8 +89,9 @@ class Describer {
         if (v.choices[choice].gradients <= 0) break;
         const int gradient = v.gradient[choice] >= 0 ? v.gradient[choice] : v.layout[choice];
         tensor(v.name, "gradient", v.value, l[static_cast<size_t>(gradient)], 4, body);
-        const double state =
-            p_.training.state_bytes.empty() ? 8 : p_.training.state_bytes[static_cast<size_t>(v.param)];
+        const double state = p_.training.state_bytes.empty()
+                                 ? 8
+                                 : p_.training.state_bytes[static_cast<size_t>(v.param)];
         tensor(v.name, "optimizer", v.value, l[static_cast<size_t>(v.optimizer[choice])],
                state + (p_.training.mixed ? 4 : 0), body);
         update(v, choice, body, times);
@@ -128,8 +129,10 @@ class Describer {
       const bool last = i + 1 == s.nodes.size();
       const bool kept = std::find(variant.saved.begin(), variant.saved.end(), n.results[0]) !=
                         variant.saved.end();
-      if (kept || (last && variant.kept == Kept::kSaved)) op.saved = "saved";
-      else if (variant.again[i] != 0 || variant.kept == Kept::kAgain) op.saved = "recomputed";
+      if (kept || (last && variant.kept == Kept::kSaved))
+        op.saved = "saved";
+      else if (variant.again[i] != 0 || variant.kept == Kept::kAgain)
+        op.saved = "recomputed";
       out_.ops.push_back(std::move(op));
     }
     const std::string& name = g_.value(s.outputs[0]).name;

@@ -1,8 +1,8 @@
-// planner/plan.h -- a plan as a value: the mesh, a split for every op, a layout for every tensor, the
-// conversions between them, what is saved and what runs again, and what all that is predicted to
-// cost. It prints (plan_text.h), saves and loads as JSON (plan_json.h), and holds all that lowering
-// to a program of one device needs. Names, not numbers of this process: dims and axes by name, ops
-// by path and node id of the forward graph after passes_before_autodiff().
+// planner/plan.h -- a plan as a value: the mesh, a split for every op, a layout for every tensor,
+// the conversions between them, what is saved and what runs again, and what all that is predicted
+// to cost. It prints (plan_text.h), saves and loads as JSON (plan_json.h), and holds all that
+// lowering to a program of one device needs. Names, not numbers of this process: dims and axes by
+// name, ops by path and node id of the forward graph after passes_before_autodiff().
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ constexpr int kPlanSchema = 1;
 using NamedLayout = std::vector<std::string>;
 
 struct PlanTensor {
-  std::string path;   // of a parameter; of an activation its op's path, then ":name" if it has one
-  std::string role;   // "parameter", "gradient", "optimizer", "activation"
+  std::string path;  // of a parameter; of an activation its op's path, then ":name" if it has one
+  std::string role;  // "parameter", "gradient", "optimizer", "activation"
   std::vector<std::string> dims;
   NamedLayout layout;
-  double bytes = 0;   // on a device; of one iteration
-  int body = 0;       // index into Plan::bodies
+  double bytes = 0;  // on a device; of one iteration
+  int body = 0;      // index into Plan::bodies
 };
 
 struct PlanOp {
   std::string path, op;
-  int node = -1;  // id in the forward graph
-  int group = -1; // ops of one group run as one kernel
+  int node = -1;         // id in the forward graph
+  int group = -1;        // ops of one group run as one kernel
   NamedLayout strategy;  // per mesh axis: the dim that the op's loops are split by; "" unused
   std::string saved;     // "saved", "recomputed", "" (not needed in the backward pass)
   int body = 0;
@@ -58,19 +58,19 @@ struct PlanConversion {
 struct PlanCollective {
   std::string kind, axis;  // axes joined by "+"
   std::string phase;
-  double bytes = 0;    // of one, on average
+  double bytes = 0;  // of one, on average
   double count = 0;
   double seconds = 0;  // of all
 };
 
 // One stretch of a region's iterations with the same choices. Body 0 is the top level.
 struct PlanBody {
-  std::string path;       // of the loop, "h"; empty: the top level
+  std::string path;  // of the loop, "h"; empty: the top level
   int parent = -1;
-  int64_t count = 1;      // how often its pattern runs
-  int period = 1;         // iterations of the pattern
-  int position = 0;       // within the pattern
-  int run = 0;            // number of the run within the loop
+  int64_t count = 1;  // how often its pattern runs
+  int period = 1;     // iterations of the pattern
+  int position = 0;   // within the pattern
+  int run = 0;        // number of the run within the loop
 };
 
 struct Predicted {
@@ -92,7 +92,7 @@ struct Alternative {
   std::string mesh;
   bool feasible = false;
   double step_s = 0, peak_bytes = 0;
-  std::string why;   // it is not there: "batch 6 does not split over 4"
+  std::string why;  // it is not there: "batch 6 does not split over 4"
 };
 
 struct Plan {

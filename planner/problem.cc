@@ -25,10 +25,12 @@ constexpr int kAvailableNo = 0, kAvailableSaved = 1, kAvailableAgain = 2;
 class Builder {
  public:
   Builder(Problem& problem, const SiteGraph& sites)
-      : p_(problem),
-        s_(sites),
-        c_{sites, problem.mesh, *problem.conversions, problem.training, problem.model,
-           problem.extents} {}
+      : p_(problem), s_(sites), c_{sites,
+                                   problem.mesh,
+                                   *problem.conversions,
+                                   problem.training,
+                                   problem.model,
+                                   problem.extents} {}
 
   void run() {
     make_regions(RegionId{0}, 1);
@@ -178,8 +180,8 @@ class Builder {
   }
 
   struct Side {
-    std::vector<int32_t> classes;            // by choice
-    std::vector<std::pair<int, int>> what;   // by class: layout, availability or need
+    std::vector<int32_t> classes;           // by choice
+    std::vector<std::pair<int, int>> what;  // by class: layout, availability or need
   };
 
   static Side classify(const std::vector<std::pair<int, int>>& by_choice) {
@@ -197,8 +199,8 @@ class Builder {
     std::vector<std::pair<int, int>> keys;
     if (v.kind == VariableInfo::Kind::kSite) {
       const Site& s = s_.sites[static_cast<size_t>(v.site)];
-      const auto out = static_cast<size_t>(
-          std::find(s.outputs.begin(), s.outputs.end(), value) - s.outputs.begin());
+      const auto out = static_cast<size_t>(std::find(s.outputs.begin(), s.outputs.end(), value) -
+                                           s.outputs.begin());
       for (size_t i = 0; i < v.choices.size(); ++i) {
         const Kept kept = s.variants[static_cast<size_t>(v.variant[i])].kept;
         keys.emplace_back(v.options[static_cast<size_t>(v.option[i])].outputs[out],
@@ -242,7 +244,8 @@ class Builder {
     pair.kind = from_hub && !to_hub ? Pair::Kind::kHubToSite : Pair::Kind::kConvert;
     pair.table = &table_of(c_, value);
     pair.gradient = gradient_of(value, user, b);
-    const int rows = static_cast<int>(row.what.size()), columns = static_cast<int>(column.what.size());
+    const int rows = static_cast<int>(row.what.size()),
+              columns = static_cast<int>(column.what.size());
     pair.seconds = Table(rows, columns, 0);
     pair.part = Table(rows, columns, 0);
     pair.saved = Table(rows, columns, 0);
@@ -339,16 +342,14 @@ class Builder {
           Choice c;
           const double stored = elements(layouts[s]), updated = elements(layouts[o]);
           c.parameters = static_cast<float>(
-              part * (p_.training.mixed ? (trained ? 4 * updated : 0) +
-                                              2 * stored
-                                        : 4 * stored));
+              part * (p_.training.mixed ? (trained ? 4 * updated : 0) + 2 * stored : 4 * stored));
           if (trained) {
             const double summed =
                 gradient < 0 ? stored : elements(layouts[static_cast<size_t>(gradient)]);
             c.gradients = static_cast<float>(part * 4 * summed);
             c.optimizer = static_cast<float>(part * state * updated);
-            c.terms.optimizer = static_cast<float>(part * updated * (12 + 2 * state) /
-                                                   p_.model.memory_bandwidth);
+            c.terms.optimizer =
+                static_cast<float>(part * updated * (12 + 2 * state) / p_.model.memory_bandwidth);
             double collectives = v.table->seconds(static_cast<int>(o), static_cast<int>(s));
             if (gradient < 0) {
               const int local = v.table->index(dual(layouts[s], p_.mesh));
@@ -387,8 +388,7 @@ class Builder {
     const VariableInfo& b = r.variables[static_cast<size_t>(user.variable)];
     const Site& site = s_.sites[static_cast<size_t>(b.site)];
     const Use& use = site.params[user.use];
-    const bool trained =
-        use.gradient && !s_.graph->inputs[static_cast<size_t>(use.param)].frozen;
+    const bool trained = use.gradient && !s_.graph->inputs[static_cast<size_t>(use.param)].frozen;
     std::vector<std::pair<int, int>> rows, columns;
     for (size_t i = 0; i < v.choices.size(); ++i) rows.emplace_back(v.layout[i], v.gradient[i]);
     for (size_t i = 0; i < b.choices.size(); ++i)
@@ -402,7 +402,8 @@ class Builder {
     pair.kind = Pair::Kind::kParam;
     pair.table = v.table;
     pair.gradient = trained;
-    pair.seconds = Table(static_cast<int>(row.what.size()), static_cast<int>(column.what.size()), 0);
+    pair.seconds =
+        Table(static_cast<int>(row.what.size()), static_cast<int>(column.what.size()), 0);
     pair.part = pair.seconds;
     pair.alive = pair.seconds;
     const double micro = p_.training.micro_batches;
@@ -440,7 +441,7 @@ class Builder {
   Problem& p_;
   const SiteGraph& s_;
   SiteContext c_;
-  std::unordered_map<int, int> producer_;           // value -> variable
+  std::unordered_map<int, int> producer_;  // value -> variable
   std::unordered_map<int, std::vector<User>> users_;
   std::unordered_map<int, std::vector<User>> params_;
 };
@@ -485,8 +486,8 @@ void add(Evaluation& to, const Evaluation& from, double times) {
 Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int exit_choice);
 
 // Iterations in order; each one's exit hub is the next one's entry.
-void evaluate_loop(const Problem& p, const RegionProblem::Child& child, const std::vector<Run>& runs,
-                   int entry_choice, int exit_choice, Totals& into) {
+void evaluate_loop(const Problem& p, const RegionProblem::Child& child,
+                   const std::vector<Run>& runs, int entry_choice, int exit_choice, Totals& into) {
   const RegionProblem& r = p.regions[static_cast<size_t>(child.region)];
   double iterations = 0;
   int at = entry_choice;
@@ -530,8 +531,10 @@ Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int /
     e.bytes.optimizer += static_cast<double>(c.optimizer);
     e.bytes.saved += static_cast<double>(c.saved);
     transient[v] += static_cast<double>(c.transient);
-    if (region == 0) transient[v] += static_cast<double>(c.again);
-    else again += static_cast<double>(c.again);
+    if (region == 0)
+      transient[v] += static_cast<double>(c.again);
+    else
+      again += static_cast<double>(c.again);
   }
   for (const Pair& pair : r.pairs) {
     const int i = pair.class_a[static_cast<size_t>(plan.choices[static_cast<size_t>(pair.a)])];

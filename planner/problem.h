@@ -1,8 +1,8 @@
-// planner/problem.h -- the joint problem on one mesh as nodes with choices and pair costs: what each
-// site's split is, how each parameter, its gradient and its optimizer state are stored, which copy
-// of a shared value is made, what is saved and what runs again. Built from the sites of a graph,
-// strategies, conversions and the device; every plan, chosen or fixed, is priced by evaluate().
-// Not here: the search (planner/frontier.h), fixed assignments (planner/baselines.h).
+// planner/problem.h -- the joint problem on one mesh as nodes with choices and pair costs: what
+// each site's split is, how each parameter, its gradient and its optimizer state are stored, which
+// copy of a shared value is made, what is saved and what runs again. Built from the sites of a
+// graph, strategies, conversions and the device; every plan, chosen or fixed, is priced by
+// evaluate(). Not here: the search (planner/frontier.h), fixed assignments (planner/baselines.h).
 //
 //   site       (split, variant): planner/sites.h
 //   hub        (layout, copy): the shared copy of a value with several users, of a loop's carry
@@ -59,14 +59,18 @@ struct Choice {
   float parameters = 0, gradients = 0, optimizer = 0, saved = 0, again = 0, transient = 0;
 };
 
-enum class Copy : uint8_t { kNone, kCopy, kVia };  // of a hub in the backward pass: none, the copy
-                                                   // itself is saved, converted again
+enum class Copy : uint8_t {
+  kNone,
+  kCopy,
+  kVia
+};  // of a hub in the backward pass: none, the copy
+    // itself is saved, converted again
 
 struct SiteOption {
-  std::vector<int8_t> split;         // by axis: index into SiteNode::dims, -1 unused, -2-i flow
-  std::vector<int> inputs, params, outputs;  // layouts: indices of the values' tables
-  std::vector<Assignment> assignments;       // by node of the site
-  std::vector<Layout> results;               // by node: of its first result
+  std::vector<int8_t> split;  // by axis: index into SiteNode::dims, -1 unused, -2-i flow
+  std::vector<int> inputs, params, outputs;        // layouts: indices of the values' tables
+  std::vector<Assignment> assignments;             // by node of the site
+  std::vector<Layout> results;                     // by node: of its first result
   std::vector<InnerCollective> forward, backward;  // inside the site
   double forward_s = 0, backward_s = 0, forward_comm = 0, backward_comm = 0;
   std::vector<float> again_s;  // by node: seconds when only it runs again, collectives included
@@ -74,18 +78,18 @@ struct SiteOption {
 
 struct VariableInfo {
   enum class Kind : uint8_t { kSite, kHub, kParam, kSink } kind = Kind::kSite;
-  int site = -1;                   // kSite
-  ir::ValueId value;               // kHub; kParam: as its user sees it
-  int param = -1;                  // kParam
+  int site = -1;      // kSite
+  ir::ValueId value;  // kHub; kParam: as its user sees it
+  int param = -1;     // kParam
   const ConversionTable* table = nullptr;
   // kSite: choices are options x variants of the site
   std::vector<SiteOption> options;
   std::vector<ir::DimId> dims;
   // by choice
-  std::vector<int> option, variant;            // kSite
-  std::vector<int> layout;                     // kHub: of the copy; kParam: storage
-  std::vector<Copy> copy;                      // kHub
-  std::vector<int> gradient, optimizer;        // kParam: layouts; gradient -1: summed locally
+  std::vector<int> option, variant;      // kSite
+  std::vector<int> layout;               // kHub: of the copy; kParam: storage
+  std::vector<Copy> copy;                // kHub
+  std::vector<int> gradient, optimizer;  // kParam: layouts; gradient -1: summed locally
   std::vector<Choice> choices;
   std::string name;
 };
@@ -107,14 +111,14 @@ struct Pair {
 
 struct RegionProblem {
   ir::RegionId region;
-  double trips = 1;       // of this loop alone
+  double trips = 1;  // of this loop alone
   std::vector<VariableInfo> variables;
   std::vector<Pair> pairs;
   int entry = -1, exit = -1;  // hubs of the carry, for a body that carries
   struct Child {
-    int region = -1;  // index into Problem::regions
+    int region = -1;            // index into Problem::regions
     int entry = -1, exit = -1;  // variables of this region
-    int loop = -1;    // index into SiteGraph::loops
+    int loop = -1;              // index into SiteGraph::loops
   };
   std::vector<Child> children;
 };
@@ -136,8 +140,8 @@ Problem make_problem(const SiteGraph& sites, const Mesh& mesh, const Training& t
 // Choices of one execution of a region.
 struct BodyPlan;
 struct Run {
-  int64_t count = 1;                // how often the pattern is run through
-  std::vector<BodyPlan> pattern;    // one or two iterations
+  int64_t count = 1;              // how often the pattern is run through
+  std::vector<BodyPlan> pattern;  // one or two iterations
 };
 struct BodyPlan {
   std::vector<int> choices;             // by variable

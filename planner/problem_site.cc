@@ -1,7 +1,7 @@
-// planner/problem_site.cc -- see problem_site.h. All nodes of a site follow one split of named dims;
-// where an op inside cannot follow it, or leaves a sum unfinished, the conversion between the two
-// nodes is part of the option's cost. The group is priced as one kernel: it reads what comes from
-// outside and writes its output once.
+// planner/problem_site.cc -- see problem_site.h. All nodes of a site follow one split of named
+// dims; where an op inside cannot follow it, or leaves a sum unfinished, the conversion between the
+// two nodes is part of the option's cost. The group is priced as one kernel: it reads what comes
+// from outside and writes its output once.
 #include "planner/problem_site.h"
 
 #include <algorithm>
@@ -31,14 +31,10 @@ double bytes_on_device(const SiteContext& c, ValueId value, const Layout& layout
 namespace {
 
 struct NodeWork {
-  double matmul = 0, other = 0;                    // forward, whole
+  double matmul = 0, other = 0;  // forward, whole
   double back_matmul = 0, back_other = 0, back_bytes = 0;
   double bytes = 0;
 };
-
-double number(const ir::Size& size, const ir::Bindings& bindings) {
-  return size.evaluate_real(bindings).value_or(0);
-}
 
 class SiteBuilder {
  public:
@@ -85,26 +81,26 @@ class SiteBuilder {
   }
 
   void measure(size_t i) {
-    const ir::Bindings& b = c_.training.bindings;
+    const std::vector<double> b(c_.extents.begin(), c_.extents.end());
     const ir::OpCost cost = ir::op_cost(g_, site_.nodes[i]);
     NodeWork w;
-    w.matmul = number(cost.matmul, b);
-    w.other = number(cost.other, b);
-    w.bytes = number(cost.read, b) + number(cost.written, b);
+    w.matmul = cost.matmul.at(b);
+    w.other = cost.other.at(b);
+    w.bytes = cost.read.at(b) + cost.written.at(b);
     const ir::Node& n = g_.node(site_.nodes[i]);
     double share = 0, parts = 0;  // gradients nobody wants are not computed
     for (size_t k = 0; k < n.operands.size(); ++k) {
       const ir::GradientCost& gradient = site_.backward[i].gradients[k];
       if (!gradient.exists) continue;
-      const double all = number(gradient.cost.matmul, b) + number(gradient.cost.other, b) + 1;
+      const double all = gradient.cost.matmul.at(b) + gradient.cost.other.at(b) + 1;
       parts += all;
       if (c_.sites.active[static_cast<size_t>(n.operands[k].index)] != 0) share += all;
     }
     if (parts > 0) {
       const ir::OpCost& back = site_.backward[i].total;
-      w.back_matmul = number(back.matmul, b) * share / parts;
-      w.back_other = number(back.other, b) * share / parts;
-      w.back_bytes = (number(back.read, b) + number(back.written, b)) * share / parts;
+      w.back_matmul = back.matmul.at(b) * share / parts;
+      w.back_other = back.other.at(b) * share / parts;
+      w.back_bytes = (back.read.at(b) + back.written.at(b)) * share / parts;
     }
     work_.push_back(w);
   }
@@ -351,9 +347,9 @@ class SiteBuilder {
     backward.n = forward.n;
     backward.k = forward.k;
     o.forward_s = c_.model.seconds(forward);
-    o.backward_s = site_.active && backward.matmul_flops + backward.attention_flops + backward.other_flops +
-                                  backward.bytes >
-                              0
+    o.backward_s = site_.active && backward.matmul_flops + backward.attention_flops +
+                                           backward.other_flops + backward.bytes >
+                                       0
                        ? c_.model.seconds(backward)
                        : 0;
     for (size_t i = 0; i < work_.size(); ++i) {
@@ -375,10 +371,12 @@ class SiteBuilder {
       const auto e = static_cast<double>(
           local_extent(strategy.operands[0], static_cast<int>(p),
                        c_.extents[static_cast<size_t>(a.dims[p].index)], c_.mesh));
-      const bool summed = std::find(n.attrs.dims.begin(), n.attrs.dims.end(), a.dims[p]) !=
-                          n.attrs.dims.end();
-      if (summed) k *= e;
-      else if (!b.has(a.dims[p])) m *= e;
+      const bool summed =
+          std::find(n.attrs.dims.begin(), n.attrs.dims.end(), a.dims[p]) != n.attrs.dims.end();
+      if (summed)
+        k *= e;
+      else if (!b.has(a.dims[p]))
+        m *= e;
     }
     for (size_t p = 0; p < b.rank(); ++p) {
       if (a.has(b.dims[p])) continue;

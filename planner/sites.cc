@@ -95,8 +95,10 @@ class Finder {
     const ir::Value& value = g_.value(v);
     if (!value.def.valid()) {
       const auto at = outer_.find(v.index);
-      if (at != outer_.end()) known = is_free(at->second) ? 1 : 0;
-      else known = ir::is_float(value.type.dtype) || value.type.rank() > 0 ? 0 : 1;  // the number
+      if (at != outer_.end())
+        known = is_free(at->second) ? 1 : 0;
+      else
+        known = ir::is_float(value.type.dtype) || value.type.rank() > 0 ? 0 : 1;  // the number
       return free_[static_cast<size_t>(v.index)] != 0;
     }
     const ir::Node& n = g_.node(value.def);
@@ -170,11 +172,12 @@ class Finder {
 
   void region(RegionId id, ir::BackwardCosts& costs) {
     const ir::Region& r = g_.region(id);
-    std::unordered_map<int, int> group_of;  // node -> group number
+    std::unordered_map<int, int> group_of;            // node -> group number
     std::unordered_map<int, std::vector<int>> users;  // root value -> nodes (-1: region result)
     for (NodeId n : r.nodes) {
       if (g_.node(n).op != Op::kRepeat && skipped(g_.node(n))) continue;
-      for (ValueId operand : g_.node(n).operands) users[root(operand).value.index].push_back(n.index);
+      for (ValueId operand : g_.node(n).operands)
+        users[root(operand).value.index].push_back(n.index);
     }
     for (ValueId result : r.results) users[root(result).value.index].push_back(-1);
     int groups = 0;
@@ -190,8 +193,7 @@ class Finder {
         const std::vector<int>& of = users[node.results[0].index];
         for (int user : of) {
           const auto at = user < 0 ? group_of.end() : group_of.find(user);
-          const int group =
-              at != group_of.end() && light(g_.node(NodeId{user})) ? at->second : -1;
+          const int group = at != group_of.end() && light(g_.node(NodeId{user})) ? at->second : -1;
           if (group < 0 || (joined >= 0 && joined != group)) {
             joined = -1;
             break;
@@ -275,8 +277,8 @@ class Finder {
         const Root r = root(n.operands[k]);
         if (r.kind == Kind::kFree || inside.count(r.value.index) != 0) continue;
         std::vector<Use>& list = r.kind == Kind::kParam ? site.params : site.inputs;
-        auto use = std::find_if(list.begin(), list.end(),
-                                [&](const Use& u) { return u.root == r.value; });
+        auto use =
+            std::find_if(list.begin(), list.end(), [&](const Use& u) { return u.root == r.value; });
         if (use == list.end()) {
           list.push_back({r.value, n.operands[k], {}, false, r.param, r.invariant});
           use = list.end() - 1;
@@ -299,7 +301,8 @@ class Finder {
       for (size_t k = 0; k < n.operands.size(); ++k) {
         if (out_.active[static_cast<size_t>(n.operands[k].index)] == 0) continue;
         const ir::GradientCost& gradient = site.backward[i].gradients[k];
-        if (gradient.exists) reads.insert(reads.end(), gradient.reads.begin(), gradient.reads.end());
+        if (gradient.exists)
+          reads.insert(reads.end(), gradient.reads.begin(), gradient.reads.end());
       }
     }
     return reads;
@@ -336,8 +339,8 @@ class Finder {
         continue;
       }
       const ir::Node& n = g_.node(site.nodes[static_cast<size_t>(inside->second)]);
-      const bool result = std::find(site.outputs.begin(), site.outputs.end(), r.value) !=
-                          site.outputs.end();
+      const bool result =
+          std::find(site.outputs.begin(), site.outputs.end(), r.value) != site.outputs.end();
       if (result && kept == Kept::kSaved) {
         if (r.value != output) v.saved.push_back(r.value);
         continue;

@@ -26,18 +26,18 @@ struct Use {
   ir::ValueId root;  // the value that stands for it (through renames; loop arguments resolved)
   ir::ValueId seen;  // as the first place sees it: same positions, other dim names
   std::vector<std::pair<int, int>> places;
-  bool gradient = false;  // a gradient flows back through it
-  int param = -1;         // index into Graph::inputs, of a parameter
-  bool invariant = false; // a parameter that all iterations of the innermost loop share
+  bool gradient = false;   // a gradient flows back through it
+  int param = -1;          // index into Graph::inputs, of a parameter
+  bool invariant = false;  // a parameter that all iterations of the innermost loop share
 };
 
 // One way to have in the backward pass what the site's gradient rules read.
 struct Variant {
   Kept kept = Kept::kNo;
-  std::vector<char> needs;            // by input: it must be available in the backward pass
-  std::vector<char> needs_param;      // by parameter
-  std::vector<ir::ValueId> saved;     // values inside the site that are kept
-  std::vector<char> again;            // by node: runs again in the backward pass
+  std::vector<char> needs;         // by input: it must be available in the backward pass
+  std::vector<char> needs_param;   // by parameter
+  std::vector<ir::ValueId> saved;  // values inside the site that are kept
+  std::vector<char> again;         // by node: runs again in the backward pass
 };
 
 struct Site {
@@ -47,9 +47,9 @@ struct Site {
   std::vector<ir::ValueId> outputs;  // the main one first
   std::vector<Use> inputs, params;
   std::vector<Variant> variants;
-  bool active = false;  // a gradient flows through it
+  bool active = false;                     // a gradient flows through it
   std::vector<ir::BackwardCost> backward;  // by node
-  std::string path;     // "h.{}.block.mlp.linear: contract"
+  std::string path;                        // "h.{}.block.mlp.linear: contract"
 };
 
 // A `repeat` with one carried activation at most.
@@ -64,12 +64,12 @@ struct LoopSite {
 
 struct SiteGraph {
   const ir::Graph* graph = nullptr;
-  std::vector<Site> sites;   // in execution order within each region
+  std::vector<Site> sites;  // in execution order within each region
   std::vector<LoopSite> loops;
   // order of a region's members: sites (index) and loops (-1 - index)
   std::unordered_map<int, std::vector<int>> order;
-  std::vector<char> active;   // by value
-  ir::ValueId loss;           // root of the output `loss`, or of the first result
+  std::vector<char> active;              // by value
+  ir::ValueId loss;                      // root of the output `loss`, or of the first result
   std::vector<std::string> unsupported;  // why loops are planned in a restricted way, if they are
 };
 

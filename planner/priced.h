@@ -1,0 +1,67 @@
+// planner/priced.h -- the joint problem at one price of memory: folded regions, min-plus powers of
+// loop bodies, and the plan behind the optimum. Internal to the search (planner/frontier.h) and the
+// baselines (planner/baselines.h).
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "planner/problem.h"
+
+namespace cad::planner {
+
+// Which choices may be taken, by region and variable (empty: all), and whether a region may save a
+// converted copy of an operand (empty: it may).
+struct Mask {
+  std::vector<std::vector<std::vector<char>>> choices;
+  std::vector<char> copies;
+};
+
+struct PriceOptions {
+  double price = 0;  // seconds a byte
+  // Choices whose momentary memory is above this are left out.
+  double limit = std::numeric_limits<double>::infinity();
+  // 0 to 1, which of the two lines whose maximum is the time of the parameters' collectives counts:
+  // 0 what overlap leaves of them, 1 what compute is too short for.
+  double hide = 0;
+  const Mask* mask = nullptr;
+};
+
+class Priced {
+ public:
+  Priced(const Problem& p, const PriceOptions& options);
+
+  // The graph does not fold: nothing else may be asked.
+  [[nodiscard]] bool stuck() const { return stuck_; }
+  // Least seconds plus price times bytes; infinite when nothing is allowed.
+  [[nodiscard]] double value() const;
+  [[nodiscard]] BodyPlan plan() const { return body(0, folded_[0]->choices({})); }
+  // A plan whose loop `child` of the top level starts with `count` iterations of `first` and ends
+  // as `last` does. Top-level choices are the best ones for such ends.
+  [[nodiscard]] std::optional<BodyPlan> spliced(size_t child, const BodyPlan& first,
+                                                const BodyPlan& last, int64_t count) const;
+
+ private:
+  [[nodiscard]] FoldProblem priced_region(size_t r) const;
+  [[nodiscard]] std::vector<float> priced_choices(size_t r, size_t v) const;
+  [[nodiscard]] double executions(size_t r) const;
+  void fold(size_t r);
+  const Table& square(size_t r, size_t k) const;
+  [[nodiscard]] Table power(size_t r, int64_t n) const;
+  [[nodiscard]] std::vector<int> walk(size_t r, int from, int to, int64_t n) const;
+  [[nodiscard]] std::vector<int> regular_walk(size_t r, int from, int to, int64_t n) const;
+  [[nodiscard]] BodyPlan body(size_t r, const std::vector<int>& choices) const;
+  [[nodiscard]] std::vector<Run> runs(size_t c, const std::vector<int>& states) const;
+
+  const Problem& p_;
+  PriceOptions o_;
+  double compute_, parameters_;  // weights of these seconds
+  std::vector<std::unique_ptr<Folded>> folded_;
+  std::vector<Table> tables_;
+  mutable std::vector<std::vector<Table>> powers_;
+  bool stuck_ = false;
+};
+
+}  // namespace cad::planner
