@@ -157,9 +157,12 @@ void add_everywhere_flags(CLI::App& app, CommonOptions& common) {
 }
 
 // A flag that this build has no devices for.
-bool check_devices(const CommonOptions& common, int& status) {
+bool check_devices(const Command& command, const CommonOptions& common, int& status) {
 #ifndef COLAUTO_CUDA
-  if (common.gpus) {
+  // planning needs no device
+  const std::string name = command.name;
+  const bool runs = name != "plan" && name != "cost" && name != "repl";
+  if (common.gpus && runs) {
     Diagnostic error = make_error(DiagId::E0504, "this build has no CUDA support", kExitUsage);
     error.note("`--gpus` needs a build with the CUDA toolkit (cuBLAS, NVRTC) installed")
         .help("run on the CPU instead: `--devices 1`");
@@ -201,7 +204,7 @@ int run_command(const Command& command, int argc, char** argv, CommonOptions& co
     return leftover(common, app, command.name, rest);
   }
   int status = kExitOk;
-  if (!check_devices(common, status)) return status;
+  if (!check_devices(command, common, status)) return status;
   return action();
 }
 

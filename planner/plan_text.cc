@@ -1,0 +1,329 @@
+// planner/plan_text.cc -- see plan_text.h.
+#include "planner/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+namespace cad::planner {
+
+std::string seconds_text(double s) {
+  if (s == 0) return "0 s";
+  const double a = std::abs(s);
+  if (a >= 1) return fmt::format("{:.3g} s", s);
+  if (a >= 1e-3) return fmt::format("{:.3g} ms", s * 1e3);
+  return fmt::format("{:.3g} us", s * 1e6);
+}
+
+std::string bytes_text(double b) {
+  if (b >= 0x1p40) return fmt::format("{:.2f} TiB", b / 0x1p40);
+  if (b >= 0x1p30) return fmt::format("{:.2f} GiB", b / 0x1p30);
+  if (b >= 0x1p20) return fmt::format("{:.2f} MiB", b / 0x1p20);
+  if (b >= 0x1p10) return fmt::format("{:.2f} KiB", b / 0x1p10);
+  return fmt::format("{:.0f} B", b);
+}
+
+std::string layout_text(const NamedLayout& layout, const std::vector<Axis>& axes) {
+  std::string out;
+  for (size_t a = 0; a < layout.size(); ++a) {
+    if (layout[a].empty()) continue;
+    if (!out.empty()) out += ", ";
+    out += layout[a] == "+" ? fmt::format("partial over {}", axes[a].name)
+                            : fmt::format("{} over {}", layout[a], axes[a].name);
+  }
+  return out.empty() ? "whole" : out;
+}
+
+namespace {
+
+constexpr int kBar = 40;
+
+std::string count_text(double n) {
+  std::string digits = fmt::format("{:.0f}", n);
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<size_t>(i), ",");
+  return digits;
+}
+
+struct Part {
+  char mark;
+  double value;
+  std::string text;
+};
+
+// "[####==..    ]": each part's share of `whole`.
+std::string bar(const std::vector<Part>& parts, double whole) {
+  std::string out;
+  double sum = 0;
+  for (const Part& part : parts) {
+    sum += part.value;
+    const auto until = static_cast<size_t>(
+        std::lround(std::min(1.0, whole > 0 ? sum / whole : 0) * kBar));
+    if (until > out.size()) out.append(until - out.size(), part.mark);
+  }
+  out.resize(kBar, ' ');
+  return "[" + out + "]";
+}
+
+std::string legend(const std::vector<Part>& parts) {
+  std::string out;
+  for (const Part& part : parts) {
+    if (part.value <= 0) continue;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", std::string(1, part.mark), part.text);
+  }
+  return out;
+}
+
+std::string mesh_text(const Plan& plan) {
+  std::string out;
+  for (const Axis& axis : plan.axes)
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", axis.name, axis.size);
+  return out;
+}
+
+std::string head(const Plan& plan, const std::string& program) {
+  const Predicted& p = plan.predicted;
+  std::string out = fmt::format("{}: {} device{} of {}, mesh {}", program, plan.devices,
+                                plan.devices == 1 ? "" : "s", plan.cluster, mesh_text(plan));
+  if (plan.name != "auto") out += fmt::format(", plan {}", plan.name);
+  out += "\n\n";
+  const std::vector<Part> time = {
+      {'#', p.compute_s, "compute " + seconds_text(p.compute_s)},
+      {'r', p.recompute_s, "recompute " + seconds_text(p.recompute_s)},
+      {'~', p.exposed_comm_s,
+       fmt::format("communication {} (of {}, the rest behind compute)",
+                   seconds_text(p.exposed_comm_s), seconds_text(p.comm_s))},
+      {'o', p.optimizer_s, "optimizer " + seconds_text(p.optimizer_s)}};
+  out += fmt::format("step    {} {}", bar(time, p.step_s), seconds_text(p.step_s));
+  if (plan.rows > 0 && p.step_s > 0)
+    out += fmt::format(", {} rows/s", count_text(plan.rows / p.step_s));
+  out += fmt::format("\n        {}\n", legend(time));
+  const std::vector<Part> memory = {
+      {'p', p.params_bytes, "parameters " + bytes_text(p.params_bytes)},
+      {'g', p.grads_bytes, "gradients " + bytes_text(p.grads_bytes)},
+      {'o', p.optimizer_bytes, "optimizer " + bytes_text(p.optimizer_bytes)},
+      {'a', p.activation_bytes, "saved activations " + bytes_text(p.activation_bytes)},
+      {'t', p.transient_bytes, "for a moment " + bytes_text(p.transient_bytes)}};
+  out += fmt::format("memory  {} {} of {} a device\n        {}\n",
+                     bar(memory, std::isfinite(plan.budget) ? plan.budget : p.peak_bytes),
+                     bytes_text(p.peak_bytes),
+                     std::isfinite(plan.budget) ? bytes_text(plan.budget) : "unlimited",
+                     legend(memory));
+  const SolverReport& s = plan.solver;
+  out += fmt::format("solver  {}", s.status);
+  if (s.status == "optimal" || s.status == "within the gap" || s.status == "feasible")
+    out += fmt::format(": no plan is faster than {} (gap {:.2f} %)", seconds_text(s.bound),
+                       s.gap * 100);
+  if (s.meshes > 1) out += fmt::format("; {} meshes, {} dropped", s.meshes, s.meshes_dropped);
+  out += fmt::format("; {}\n", seconds_text(s.wall_s));
+  return out;
+}
+
+struct Line {
+  std::string what, split, saved;
+  int count = 1;
+  bool operator==(const Line& o) const {
+    return what == o.what && split == o.split && saved == o.saved;
+  }
+};
+
+// One line a group of ops; equal neighbours are one.
+std::vector<Line> op_lines(const Plan& plan, int body) {
+  std::vector<Line> lines;
+  for (size_t i = 0; i < plan.ops.size();) {
+    size_t j = i;
+    bool saved = false, again = false, any_split = false;
+    NamedLayout split(plan.axes.size());
+    for (; j < plan.ops.size() && plan.ops[j].group == plan.ops[i].group; ++j) {
+      saved = saved || plan.ops[j].saved == "saved";
+      again = again || plan.ops[j].saved == "recomputed";
+      for (size_t a = 0; a < split.size(); ++a) {
+        if (split[a].empty()) split[a] = plan.ops[j].strategy[a];
+        any_split = any_split || !split[a].empty();
+      }
+    }
+    const PlanOp& last = plan.ops[j - 1];
+    if (plan.ops[i].body == body) {
+      const size_t n = j - i;
+      Line line;
+      const bool bare = last.path == last.op;
+      line.what = (bare ? "" : last.path + ": ") +
+                  (n == 1 ? last.op : fmt::format("{} and {} more", last.op, n - 1));
+      line.split = any_split ? layout_text(split, plan.axes) : "the same everywhere";
+      line.saved = saved && again ? "part saved" : saved ? "saved" : again ? "recomputed" : "";
+      if (!lines.empty() && lines.back() == line) ++lines.back().count;
+      else lines.push_back(line);
+    }
+    i = j;
+  }
+  return lines;
+}
+
+std::string body_title(const Plan& plan, size_t b) {
+  const PlanBody& body = plan.bodies[b];
+  if (body.parent < 0) return "top level";
+  std::string out = fmt::format("{}: {} iteration{}", body.path, count_text(static_cast<double>(body.count)),
+                                body.count == 1 ? "" : "s");
+  if (body.period > 1) out += fmt::format(", {} of {} in turn", body.position + 1, body.period);
+  return out;
+}
+
+std::string bodies(const Plan& plan) {
+  std::string out;
+  for (size_t b = 0; b < plan.bodies.size(); ++b) {
+    const std::vector<Line> lines = op_lines(plan, static_cast<int>(b));
+    // the same ops and splits as an earlier run of the loop: say so instead of listing them again
+    size_t same = b;
+    for (size_t e = 0; e < b && same == b; ++e) {
+      if (plan.bodies[e].path == plan.bodies[b].path && plan.bodies[e].parent >= 0 &&
+          op_lines(plan, static_cast<int>(e)) == lines)
+        same = e;
+    }
+    out += fmt::format("\n{}\n", body_title(plan, b));
+    if (same != b) {
+      out += "  splits and saves what run " + std::to_string(plan.bodies[same].run + 1) + " does\n";
+      continue;
+    }
+    size_t what = 0, split = 0;
+    for (const Line& l : lines) {
+      what = std::max(what, l.what.size() + (l.count > 1 ? 4 : 0));
+      split = std::max(split, l.split.size());
+    }
+    for (const Line& l : lines) {
+      std::string line = fmt::format(
+          "  {:<{}}  {:<{}}  {}", l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : ""), what,
+          l.split, split, l.saved);
+      while (line.back() == ' ') line.pop_back();
+      out += line + "\n";
+    }
+  }
+  return out;
+}
+
+// "stored B over dp, gradient .., optimizer ..": by path, runs that agree together.
+std::string parameters(const Plan& plan) {
+  struct Row {
+    std::string stored, gradient, optimizer;
+  };
+  std::map<std::pair<std::string, int>, Row> rows;
+  std::vector<std::pair<std::string, int>> order;
+  for (const PlanTensor& t : plan.tensors) {
+    if (t.role == "activation") continue;
+    const std::pair<std::string, int> key{t.path, t.body};
+    if (rows.find(key) == rows.end()) order.push_back(key);
+    Row& row = rows[key];
+    (t.role == "parameter"  ? row.stored
+     : t.role == "gradient" ? row.gradient
+                            : row.optimizer) = layout_text(t.layout, plan.axes);
+  }
+  std::vector<std::pair<std::string, std::vector<std::string>>> texts;  // layouts -> paths
+  for (const auto& key : order) {
+    const Row& row = rows[key];
+    std::string text = "stored " + row.stored;
+    if (row.gradient.empty()) text += ", not trained";
+    else if (row.gradient == row.stored && row.optimizer == row.stored) text += ", gradient and states alike";
+    else if (row.gradient == row.optimizer)
+      text += fmt::format(", gradient and states {}", row.gradient);
+    else
+      text += fmt::format(", gradient {}, states {}", row.gradient, row.optimizer);
+    auto at = std::find_if(texts.begin(), texts.end(), [&](const auto& t) { return t.first == text; });
+    if (at == texts.end()) at = texts.insert(texts.end(), {text, {}});
+    if (std::find(at->second.begin(), at->second.end(), key.first) == at->second.end())
+      at->second.push_back(key.first);
+  }
+  std::string out = "\nparameters\n";
+  for (const auto& [text, paths] : texts) {
+    out += fmt::format("  {}\n", text);
+    std::string line = "   ";
+    for (const std::string& path : paths) {
+      if (line.size() + path.size() > 98) {
+        out += line + "\n";
+        line = "   ";
+      }
+      line += " " + path;
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string collectives(const Plan& plan) {
+  if (plan.collectives.empty()) return "\nno collectives\n";
+  std::vector<PlanCollective> list = plan.collectives;
+  std::stable_sort(list.begin(), list.end(),
+                   [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  std::string out = "\ncollectives of a step\n";
+  for (const PlanCollective& c : list) {
+    out += fmt::format("  {:<14} over {:<8} {:<9} {:>7} x {:>10}  {:>9}\n", c.kind, c.axis, c.phase,
+                       count_text(c.count), bytes_text(c.bytes), seconds_text(c.seconds));
+  }
+  return out;
+}
+
+std::string alternatives(const Plan& plan) {
+  if (plan.alternatives.empty()) return "";
+  std::string out = "\nalternatives\n";
+  for (const Alternative& a : plan.alternatives) {
+    out += fmt::format("  {:<24} {:>10}  {:>11}  {}{}\n", a.name, seconds_text(a.step_s),
+                       bytes_text(a.peak_bytes), a.mesh, a.feasible ? "" : "  OOM");
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan, const std::string& program) {
+  std::string out = head(plan, program) + bodies(plan) + parameters(plan) + collectives(plan) +
+                    alternatives(plan);
+  for (const std::string& note : plan.notes) out += "note: " + note + "\n";
+  return out;
+}
+
+std::string plan_difference(const Plan& a, const Plan& b) {
+  std::string out;
+  const auto line = [&](const std::string& what, const std::string& x, const std::string& y) {
+    if (x != y) out += fmt::format("{}: {} -> {}\n", what, x, y);
+  };
+  line("mesh", mesh_text(a), mesh_text(b));
+  line("budget", bytes_text(a.budget), bytes_text(b.budget));
+  line("step", seconds_text(a.predicted.step_s), seconds_text(b.predicted.step_s));
+  line("communication", seconds_text(a.predicted.exposed_comm_s),
+       seconds_text(b.predicted.exposed_comm_s));
+  line("recompute", seconds_text(a.predicted.recompute_s), seconds_text(b.predicted.recompute_s));
+  line("peak", bytes_text(a.predicted.peak_bytes), bytes_text(b.predicted.peak_bytes));
+  // by node: what its first run does
+  const auto ops = [](const Plan& p) {
+    std::map<int, std::pair<std::string, std::string>> out_ops;
+    for (const PlanOp& op : p.ops) {
+      const std::string text = layout_text(op.strategy, p.axes) +
+                               (op.saved.empty() ? "" : ", " + op.saved);
+      auto& entry = out_ops[op.node];
+      entry.first = fmt::format("{}: {}", op.path, op.op);
+      if (entry.second.find(text) == std::string::npos)
+        entry.second += (entry.second.empty() ? "" : "; then ") + text;
+    }
+    return out_ops;
+  };
+  const auto x = ops(a), y = ops(b);
+  for (const auto& [node, entry] : x) {
+    const auto at = y.find(node);
+    if (at != y.end()) line(entry.first, entry.second, at->second.second);
+  }
+  const auto tensors = [](const Plan& p) {
+    std::map<std::string, std::string> all;
+    for (const PlanTensor& t : p.tensors) {
+      if (t.role != "activation") all.emplace(t.path + " " + t.role, layout_text(t.layout, p.axes));
+    }
+    return all;
+  };
+  const auto u = tensors(a), v = tensors(b);
+  for (const auto& [path, text] : u) {
+    const auto at = v.find(path);
+    if (at != v.end()) line(path, text, at->second);
+  }
+  return out;
+}
+
+}  // namespace cad::planner

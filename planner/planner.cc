@@ -1,0 +1,263 @@
+// planner/planner.cc -- see planner.h. Meshes with fewer axes come first: they fold fast, and what
+// they find lets most of the others be dropped after one fold.
+#include "planner/planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "planner/baselines.h"
+#include "planner/compute_cost.h"
+#include "planner/frontier.h"
+
+namespace cad::planner {
+
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// `*` stands for any text, as in the optimizer's `of`.
+bool path_matches(const std::string& pattern, const std::string& path) {
+  size_t p = 0, s = 0, star = std::string::npos, mark = 0;
+  while (s < path.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = s;
+    } else if (p < pattern.size() && pattern[p] == path[s]) {
+      ++p;
+      ++s;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      s = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+double state_bytes(const ir::OptimizerEntry& entry) {
+  if (entry.frozen) return 0;
+  if (entry.special == "adafactor") return 0.02;  // a row and a column instead of a matrix
+  double states = 0;
+  for (const ir::Output& out : entry.plain.outputs) states += out.name.rfind("state:", 0) == 0;
+  return 4 * states;
+}
+
+struct Best {
+  bool feasible = false;
+  Evaluation evaluation;
+  std::shared_ptr<Problem> problem;
+  BodyPlan body;
+  double price = 0;
+};
+
+class Planner {
+ public:
+  explicit Planner(const PlanRequest& request)
+      : r_(request),
+        sites_(std::make_shared<SiteGraph>(find_sites(*request.graph))),
+        model_(cost_model(request.cluster.device)) {}
+
+  Planning run() {
+    const double start = now();
+    std::vector<Mesh> meshes = candidates();
+    double bound = kInfinite;
+    int64_t dropped = 0;
+    bool exact = true;
+    for (const Mesh& mesh : meshes) {
+      auto problem = std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_));
+      for (const RegionProblem& region : problem->regions) {
+        for (const VariableInfo& v : region.variables)
+          columns_ += static_cast<int64_t>(v.choices.size());
+        rows_ += static_cast<int64_t>(region.variables.size() + region.pairs.size());
+      }
+      if (r_.alternatives || r_.name != "auto") alternatives(problem);
+      if (r_.name != "auto") continue;
+      Search search(*problem);
+      if (best_.feasible) {
+        const double least = search.bound_at(best_.price, r_.budget);
+        if (least >= best_.evaluation.seconds) {
+          ++dropped;
+          continue;
+        }
+      }
+      const Found found = search.run(r_.budget);
+      exact = exact && found.exact;
+      bound = std::min(bound, found.exact ? found.bound : 0);
+      offer(found, problem, search.price());
+    }
+    Planning out = finish(bound, exact);
+    SolverReport& report = out.plan.solver;
+    report.meshes = static_cast<int64_t>(meshes.size());
+    report.meshes_dropped = dropped;
+    report.wall_s = now() - start;
+    return out;
+  }
+
+ private:
+  // One device is a candidate too: small models run fastest on one.
+  std::vector<Mesh> candidates() const {
+    std::vector<Mesh> meshes = r_.meshes;
+    const bool several = !meshes.empty() && meshes[0].devices() > 1;
+    if (several && (r_.name == "auto" || r_.name == "single")) {
+      auto one = make_mesh(r_.cluster, {{meshes[0].axes[0].name, 1}});
+      if (one.ok()) meshes.push_back(*one);
+    }
+    std::stable_sort(meshes.begin(), meshes.end(), [](const Mesh& a, const Mesh& b) {
+      return a.axes.size() < b.axes.size();
+    });
+    return meshes;
+  }
+
+  void offer(const Found& found, const std::shared_ptr<Problem>& problem, double price) {
+    if (found.plan.choices.empty()) return;
+    if (least_peak_ == 0 || found.least_peak < least_peak_) least_peak_ = found.least_peak;
+    const bool better = found.feasible
+                            ? !best_.feasible || found.evaluation.seconds < best_.evaluation.seconds
+                            : !best_.feasible && (best_.problem == nullptr ||
+                                                  found.evaluation.peak < best_.evaluation.peak);
+    if (!better) return;
+    best_ = {found.feasible, found.evaluation, problem, found.plan, price};
+  }
+
+  // Each baseline's best mesh, with and without recomputation.
+  void alternatives(const std::shared_ptr<Problem>& problem) {
+    for (const std::string& name : baseline_names()) {
+      const bool asked = r_.name == name;
+      if ((r_.name != "auto" && !asked) || !baseline_fits_mesh(name, problem->mesh)) continue;
+      for (const bool recompute : {false, true}) {
+        if (recompute && problem->regions.size() == 1) continue;
+        const BaselineResult b = baseline(*problem, name, recompute);
+        if (!b.plan) continue;
+        Alternative a;
+        a.name = name + (recompute ? " + recompute" : "");
+        a.mesh = problem->mesh.str();
+        a.feasible = b.evaluation.peak <= r_.budget;
+        a.step_s = b.evaluation.seconds;
+        a.peak_bytes = b.evaluation.peak;
+        keep(a);
+        Found found;
+        found.feasible = a.feasible;
+        found.plan = *b.plan;
+        found.evaluation = b.evaluation;
+        found.least_peak = b.evaluation.peak;
+        // the search looks at a superset, but a plan that is at hand costs nothing to offer
+        offer(found, problem, best_.price);
+      }
+    }
+  }
+
+  void keep(const Alternative& a) {
+    for (Alternative& old : alternatives_) {
+      if (old.name != a.name) continue;
+      const bool better = a.feasible != old.feasible ? a.feasible
+                          : a.feasible               ? a.step_s < old.step_s
+                                                     : a.peak_bytes < old.peak_bytes;
+      if (better) old = a;
+      return;
+    }
+    alternatives_.push_back(a);
+  }
+
+  Planning finish(double bound, bool exact) {
+    Planning out;
+    out.sites = sites_;
+    out.problem = best_.problem;
+    out.body = best_.body;
+    out.price = best_.price;
+    out.feasible = best_.feasible;
+    out.least_peak = least_peak_;
+    if (best_.problem == nullptr) return out;
+    out.plan = describe(*best_.problem, best_.body);
+    Plan& plan = out.plan;
+    plan.name = r_.name;
+    plan.cluster = r_.cluster.name;
+    plan.budget = r_.budget;
+    plan.memory = r_.cluster.device.memory;
+    plan.rows = r_.rows;
+    std::stable_sort(alternatives_.begin(), alternatives_.end(), [](const auto& a, const auto& b) {
+      return a.feasible != b.feasible ? a.feasible : a.step_s < b.step_s;
+    });
+    plan.alternatives = alternatives_;
+    for (const std::string& text : sites_->unsupported)
+      plan.notes.push_back(text + " is planned in a restricted way");
+    SolverReport& s = plan.solver;
+    s.name = "folding and prices";
+    s.columns = columns_;
+    s.rows = rows_;
+    s.objective = best_.evaluation.seconds;
+    if (r_.name != "auto") {
+      s.status = best_.feasible ? "fixed" : "infeasible";
+    } else if (!best_.feasible) {
+      s.status = "infeasible";
+    } else {
+      s.bound = exact ? std::min(bound, s.objective) : 0;
+      s.gap = (s.objective - s.bound) / s.objective;
+      s.status = s.gap <= 1e-5 ? "optimal" : s.gap <= 0.01 ? "within the gap" : "feasible";
+    }
+    std::vector<std::pair<double, const char*>> parts = {
+        {plan.predicted.params_bytes, "parameters"},
+        {plan.predicted.grads_bytes, "gradients"},
+        {plan.predicted.optimizer_bytes, "optimizer states"},
+        {plan.predicted.activation_bytes, "saved activations"},
+        {plan.predicted.transient_bytes, "what is alive for a moment"}};
+    std::sort(parts.rbegin(), parts.rend());
+    for (const auto& [bytes, name] : parts)
+      out.contributors.push_back(fmt::format("{} {:.2f} GiB", name, bytes / 0x1p30));
+    return out;
+  }
+
+  const PlanRequest& r_;
+  std::shared_ptr<SiteGraph> sites_;
+  CostModel model_;
+  Best best_;
+  double least_peak_ = 0;
+  int64_t columns_ = 0, rows_ = 0;
+  std::vector<Alternative> alternatives_;
+};
+
+}  // namespace
+
+Training training_of(const ir::TrainSpec& spec, const ir::Graph& graph) {
+  Training t;
+  t.bindings = spec.bindings;
+  t.mixed = spec.precision != ir::DType::kF32;
+  t.micro_batches = static_cast<double>(std::max<int64_t>(1, spec.accumulate));
+  for (const ir::Input& input : graph.inputs) {
+    double bytes = 0;
+    for (const ir::OptimizerEntry& entry : spec.optimizers) {
+      const bool takes = entry.of.empty() ||
+                         std::any_of(entry.of.begin(), entry.of.end(), [&](const std::string& of) {
+                           return path_matches(of, input.path);
+                         });
+      if (!takes) continue;
+      bytes = state_bytes(entry);
+      break;
+    }
+    t.state_bytes.push_back(bytes + (spec.ema ? 4 : 0));
+  }
+  return t;
+}
+
+CostModel cost_model(const Device& device) {
+  CostModel model;
+  const CostConstants& constants = fitted_constants();
+  model.seconds = [device](const Work& work) { return compute_seconds(device, work); };
+  model.memory_bandwidth = device.bandwidth * constants.memory_peak;
+  model.overlap = constants.overlap;
+  return model;
+}
+
+Planning make_plan(const PlanRequest& request) {
+  return Planner(request).run();
+}
+
+}  // namespace cad::planner

@@ -1,0 +1,45 @@
+// planner/planner.h -- the planner's front door: a training step on a machine within a budget, to a
+// plan. Tries every mesh, drops those whose bound is above the best plan found, lists the named
+// baselines beside it. The mathematics: docs/planner.md.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/training.h"
+#include "planner/cluster.h"
+#include "planner/plan.h"
+
+namespace cad::planner {
+
+// What the planner needs to know of a train section: bytes of optimizer state, precision, batches.
+Training training_of(const ir::TrainSpec& spec, const ir::Graph& graph);
+CostModel cost_model(const Device& device);
+
+struct PlanRequest {
+  const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()
+  Training training;
+  Cluster cluster;
+  std::vector<Mesh> meshes;  // candidates, all of the same number of devices
+  double budget = 0;         // bytes a device
+  std::string name = "auto";  // or a baseline
+  bool alternatives = true;  // price the baselines too
+  double rows = 0;
+};
+
+struct Planning {
+  bool feasible = false;
+  Plan plan;                         // without a feasible one: that of the least peak
+  std::shared_ptr<SiteGraph> sites;  // what `problem` refers to
+  std::shared_ptr<Problem> problem;  // of the plan's mesh
+  BodyPlan body;
+  double price = 0;                  // seconds a byte, at which it was found
+  double least_peak = 0;             // bytes: the least budget with a plan, as far as was searched
+  std::vector<std::string> contributors;  // "parameters 4.0 GB", largest first, of that plan
+};
+Planning make_plan(const PlanRequest& request);
+
+}  // namespace cad::planner
