@@ -142,8 +142,9 @@ std::optional<ir::EvalSpec> lower_eval(const Module& module, const TrainUse& tra
   return eval;
 }
 
-Result<ir::TrainSpec> lower_train(const Module& module) {
+Result<ir::TrainSpec> lower_train(const Module& module, TrainUsage usage) {
   Diagnostics diagnostics;
+  const bool run = usage == TrainUsage::kRun;
   const SectionData* data = section_data(module);
   if (data == nullptr || data->chosen < 0) {
     Diagnostic d = make_error(DiagId::E0308, "the program has no train section", kExitProgram);
@@ -153,7 +154,7 @@ Result<ir::TrainSpec> lower_train(const Module& module) {
   const TrainUse& train = data->trains[static_cast<size_t>(data->chosen)];
   ir::TrainSpec spec;
   auto forward = lower_forward(module, train, diagnostics);
-  if (forward && (free_dims(module, *forward, train, diagnostics) ||
+  if (forward && ((run && free_dims(module, *forward, train, diagnostics)) ||
                   !check_parameters(module, train, *forward, diagnostics))) {
     forward.reset();
   }
@@ -165,6 +166,7 @@ Result<ir::TrainSpec> lower_train(const Module& module) {
     spec.optimizers.push_back(std::move(*entry));
   }
   for (const EvalUse& use : train.evals) {
+    if (!run) break;
     auto eval = lower_eval(module, train, use, diagnostics);
     if (!eval || free_dims(module, eval->graph, train, diagnostics)) return diagnostics.all().at(0);
     spec.evals.push_back(std::move(*eval));

@@ -41,7 +41,11 @@ std::shared_ptr<const Module> check(Sources& sources, FileId file, FileReader& r
 // The chosen model as a forward graph (outputs "result:0", ..): for predict, generate, cost.
 Result<ir::Graph> lower_model(const Module& module, bool training, ir::DType precision);
 // The chosen train section.
-Result<ir::TrainSpec> lower_train(const Module& module);
+enum class TrainUsage : uint8_t {
+  kRun,  // all of it, every dim bound
+  kCost  // forward graph, data and optimizers only; dims may be free
+};
+Result<ir::TrainSpec> lower_train(const Module& module, TrainUsage usage = TrainUsage::kRun);
 // Values of all bound dims after `--set`, train and dim declarations.
 const ir::Bindings& bindings(const Module& module);
 

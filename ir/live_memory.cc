@@ -1,0 +1,292 @@
+// ir/live_memory.cc -- see live_memory.h. Places are chosen as in backend/schedule.cc: where a
+// value has to be in the end, in the buffer of an operand that dies, in a buffer of its own.
+#include "ir/live_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace cad::ir {
+
+namespace {
+
+using Terms = std::map<int32_t, int64_t>;  // product -> bytes an element, times a count
+
+class Liveness {
+ public:
+  Liveness(const Graph& g, const StepGroups& groups, LiveMemory& out)
+      : g_(g), groups_(groups), out_(out) {}
+
+  // Where a region's result goes: outside of the arena (an output, a slice of a stack), unless it
+  // is a carry, which lives in the place of `occupant` until the next iteration.
+  struct Destination {
+    ValueId occupant;
+  };
+
+  // Points of the region. `boundary`: by step, whether a gradient is computed there or before.
+  std::vector<MemoryPoint> region(RegionId id, const std::vector<Destination>& destinations,
+                                  const std::vector<char>& backward) {
+    Work w;
+    w.id = id;
+    w.steps = &groups_.regions[static_cast<size_t>(id.index)];
+    analyse(w, destinations);
+    std::vector<std::pair<size_t, std::vector<MemoryPoint>>> bodies;
+    for (size_t s = 0; s < w.steps->size(); ++s) {
+      const StepGroup& step = (*w.steps)[s];
+      const Node& node = g_.node(step.nodes[0]);
+      if (node.op == Op::kRepeat) {
+        place_loop(w, s, node);
+        bodies.emplace_back(s, body_points(node, !backward.empty() && backward[s] != 0));
+      } else {
+        place_outputs(w, s, step);
+      }
+    }
+    return points_of(w, bodies, backward);
+  }
+
+ private:
+  struct Buffer {
+    int32_t product;
+    int64_t bytes;  // an element
+    int first, last;
+  };
+  struct Work {
+    RegionId id;
+    const std::vector<StepGroup>* steps = nullptr;
+    std::vector<Buffer> buffers;
+    std::unordered_map<ValueId, int> buffer_of;  // own buffers; -1: a place outside
+    std::unordered_map<ValueId, int> last_use, def;
+  };
+
+  int32_t product_of(const Type& type) {
+    std::vector<DimId> dims = type.dims;
+    std::sort(dims.begin(), dims.end());
+    const auto [found, fresh] = index_.emplace(dims, static_cast<int32_t>(out_.products.size()));
+    if (fresh) out_.products.push_back(std::move(dims));
+    return found->second;
+  }
+
+  int new_buffer(Work& w, ValueId value, int first) {
+    const Type& type = g_.type(value);
+    const auto used = w.last_use.find(value);
+    const int last = used == w.last_use.end() ? first : std::max(first, used->second);
+    w.buffers.push_back({product_of(type), dtype_bytes(type.dtype), first, last});
+    return static_cast<int>(w.buffers.size()) - 1;
+  }
+
+  // Last uses; results that can be written to their destination at once get the place -1.
+  void analyse(Work& w, const std::vector<Destination>& destinations) {
+    const auto end = static_cast<int>(w.steps->size());
+    for (int s = 0; s < end; ++s) {
+      const StepGroup& step = (*w.steps)[static_cast<size_t>(s)];
+      for (ValueId v : step.reads) w.last_use[v] = s;
+      for (ValueId v : step.writes) w.def[v] = s;
+    }
+    const std::vector<ValueId>& results = g_.region(w.id).results;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId base = groups_.base_of(results[i]);
+      const auto def = w.def.find(base);
+      if (def == w.def.end() || !base.valid()) continue;
+      const ValueId occupant = destinations[i].occupant;
+      bool direct = base == results[i] && w.buffer_of.count(base) == 0;
+      if (occupant.valid() && w.last_use.count(occupant) != 0) {
+        const int needed = w.last_use.at(occupant);
+        const StepGroup& step = (*w.steps)[static_cast<size_t>(def->second)];
+        direct = direct && (needed < def->second ||
+                            (needed == def->second && !step.library && same_size(occupant, base)));
+      }
+      if (direct) {
+        w.buffer_of[base] = -1;
+      } else {
+        w.last_use[base] = end;
+      }
+    }
+  }
+
+  [[nodiscard]] bool same_size(ValueId a, ValueId b) {
+    return product_of(g_.type(a)) == product_of(g_.type(b)) &&
+           dtype_bytes(g_.type(a).dtype) == dtype_bytes(g_.type(b).dtype);
+  }
+
+  void place_outputs(Work& w, size_t s, const StepGroup& step) {
+    std::vector<int> taken;
+    const auto at = static_cast<int>(s);
+    for (ValueId v : step.writes) {
+      if (w.buffer_of.count(v) != 0) continue;
+      int buffer = step.library ? -1 : dying_operand(w, at, step, v, taken);
+      if (buffer < 0) {
+        buffer = new_buffer(w, v, at);
+      } else {
+        const auto used = w.last_use.find(v);
+        Buffer& old = w.buffers[static_cast<size_t>(buffer)];
+        old.last = std::max({old.last, at, used == w.last_use.end() ? at : used->second});
+        taken.push_back(buffer);
+      }
+      w.buffer_of[v] = buffer;
+    }
+  }
+
+  // The buffer of an operand that dies at this step and has the size of `v`; -1: none.
+  int dying_operand(const Work& w, int at, const StepGroup& step, ValueId v,
+                    const std::vector<int>& taken) {
+    for (ValueId in : step.reads) {
+      const auto buffer = w.buffer_of.find(in);
+      if (buffer == w.buffer_of.end() || buffer->second < 0) continue;
+      if (w.last_use.at(in) != at || !same_size(in, v)) continue;
+      if (w.buffers[static_cast<size_t>(buffer->second)].last != at) continue;
+      if (std::find(taken.begin(), taken.end(), buffer->second) == taken.end())
+        return buffer->second;
+    }
+    return -1;
+  }
+
+  void place_loop(Work& w, size_t s, const Node& node) {
+    const auto at = static_cast<int>(s);
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      const ValueId result = node.results[i];
+      if (w.buffer_of.count(result) != 0) continue;
+      if (i < static_cast<size_t>(node.loop.carries)) {
+        const ValueId init = groups_.base_of(node.operands[i]);
+        const auto own = w.buffer_of.find(init);
+        const auto readers = std::count_if(node.operands.begin(), node.operands.end(),
+                                           [&](ValueId v) { return groups_.base_of(v) == init; });
+        if (own != w.buffer_of.end() && own->second >= 0 && readers == 1 &&
+            init == node.operands[i] && w.last_use.at(init) == at) {
+          const auto used = w.last_use.find(result);
+          Buffer& buffer = w.buffers[static_cast<size_t>(own->second)];
+          buffer.last = std::max({buffer.last, at, used == w.last_use.end() ? at : used->second});
+          w.buffer_of[result] = own->second;
+          continue;
+        }
+      }
+      w.buffer_of[result] = new_buffer(w, result, at);
+    }
+  }
+
+  std::vector<MemoryPoint> body_points(const Node& node, bool backward) {
+    const Region& body = g_.region(node.loop.body);
+    std::vector<Destination> destinations(body.results.size());
+    for (size_t i = 0; i < static_cast<size_t>(node.loop.carries); ++i)
+      destinations[i].occupant = body.args[i + 1];
+    const size_t steps = groups_.regions[static_cast<size_t>(node.loop.body.index)].size();
+    return region(node.loop.body, destinations, std::vector<char>(steps, backward ? 1 : 0));
+  }
+
+  std::vector<MemoryPoint> points_of(
+      const Work& w, const std::vector<std::pair<size_t, std::vector<MemoryPoint>>>& bodies,
+      const std::vector<char>& backward) {
+    std::vector<MemoryPoint> points;
+    for (size_t s = 0; s <= w.steps->size(); ++s) {
+      Terms live;
+      for (const Buffer& buffer : w.buffers) {
+        if (buffer.first <= static_cast<int>(s) && buffer.last >= static_cast<int>(s))
+          live[buffer.product] += buffer.bytes;
+      }
+      const bool last = s == w.steps->size();
+      if (last && live.empty()) continue;
+      const size_t step = std::min(s, w.steps->size() - 1);
+      const bool back = !backward.empty() && backward[step] != 0;
+      bool inside = false;
+      for (const auto& [at, body] : bodies) {
+        if (at != s || last) continue;
+        for (const MemoryPoint& inner : body) {
+          Terms all = live;
+          for (const auto& [product, bytes] : inner.terms) all[product] += bytes;
+          points.push_back({inner.at, back, {all.begin(), all.end()}});
+          inside = true;
+        }
+      }
+      if (inside || w.steps->empty()) continue;
+      points.push_back({(*w.steps)[step].nodes.back(), back, {live.begin(), live.end()}});
+    }
+    return undominated(std::move(points));
+  }
+
+  // A point below another for every binding cannot be the peak.
+  static bool below(const MemoryPoint& a, const MemoryPoint& b) {
+    size_t at = 0;
+    for (const auto& [product, bytes] : a.terms) {
+      while (at < b.terms.size() && b.terms[at].first < product) ++at;
+      if (at == b.terms.size() || b.terms[at].first != product || b.terms[at].second < bytes)
+        return false;
+    }
+    return true;
+  }
+  static std::vector<MemoryPoint> undominated(std::vector<MemoryPoint> points) {
+    std::vector<MemoryPoint> kept;
+    for (size_t i = 0; i < points.size(); ++i) {
+      bool drop = false;
+      for (size_t j = 0; j < points.size() && !drop; ++j) {
+        if (i == j || !below(points[i], points[j])) continue;
+        drop = !below(points[j], points[i]) || j < i;
+      }
+      if (!drop) kept.push_back(points[i]);
+    }
+    return kept;
+  }
+
+  const Graph& g_;
+  const StepGroups& groups_;
+  LiveMemory& out_;
+  std::map<std::vector<DimId>, int32_t> index_;
+};
+
+// The innermost node behind a loop's result.
+NodeId maker(const Graph& g, ValueId value) {
+  NodeId def = g.value(value).def;
+  while (def.valid() && g.node(def).op == Op::kRepeat) {
+    const Node& node = g.node(def);
+    const ValueId inner =
+        g.region(node.loop.body).results[static_cast<size_t>(g.value(value).result)];
+    if (!g.value(inner).def.valid()) break;
+    value = inner;
+    def = g.value(inner).def;
+  }
+  return def;
+}
+
+}  // namespace
+
+Amount LiveMemory::bytes(const MemoryPoint& point) const {
+  Amount sum;
+  for (const auto& [product, bytes] : point.terms)
+    sum.add(bytes, products[static_cast<size_t>(product)]);
+  return sum;
+}
+
+LiveMemory live_memory(const Graph& g, const StepGroups& groups, const std::vector<char>& forward) {
+  LiveMemory out;
+  const std::vector<StepGroup>& top = groups.regions[0];
+  std::vector<char> backward(top.size(), 0), mixed(top.size(), 0);
+  bool begun = false;
+  for (size_t s = 0; s < top.size(); ++s) {
+    for (NodeId id : top[s].nodes) {
+      if (forward[static_cast<size_t>(id.index)] == 0) mixed[s] = 1;
+    }
+    begun = begun || mixed[s] != 0;
+    backward[s] = begun ? 1 : 0;
+  }
+  std::map<ValueId, char> made;  // by a step that is all forward; 2: listed
+  for (size_t s = 0; s < top.size(); ++s) {
+    if (mixed[s] == 0) {
+      for (ValueId v : top[s].writes) made.emplace(v, 1);
+      continue;
+    }
+    for (ValueId v : top[s].reads) {
+      const auto found = made.find(v);
+      if (found == made.end() || found->second == 2) continue;
+      found->second = 2;
+      const NodeId def = maker(g, v);
+      const Type& type = g.type(v);
+      out.saved.push_back(
+          {v, def.valid() ? g.node(def).scope : "", Amount(dtype_bytes(type.dtype), type.dims)});
+    }
+  }
+  Liveness liveness(g, groups, out);
+  out.points = liveness.region(
+      RegionId{0}, std::vector<Liveness::Destination>(g.region(RegionId{0}).results.size()),
+      backward);
+  return out;
+}
+
+}  // namespace cad::ir
