@@ -232,7 +232,6 @@ EValue Elaborator::expand(const Definition& d, const Bound& bound, const Call& c
   frame.caller = body;
   frame.path = std::move(path);
   frame.site = std::move(site);
-  if (d.kind == DefKind::kLayer && !frame.site.empty()) graph.layers.emplace(frame.site, d.name);
   bind_body(frame, d, bound);
   builder.span = call.span;
   bind_parameters(frame, d, bound);

@@ -120,8 +120,6 @@ struct Graph {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   DimId batch_dim;  // the data's first dim, if any: random rows and exact means use it
-  // The layer (its definition's name) that a scope is a call of: for reports, not part of the text.
-  std::map<std::string, std::string> layers;
 
   Graph() : regions(1) {}
   DimId add_dim(const std::string& name, Size size);  // a taken name gets `.1`, `.2`, ..

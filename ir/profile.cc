@@ -12,12 +12,43 @@
 #include "ir/cost.h"
 #include "ir/passes.h"
 #include "ir/profile_internal.h"
+#include "ir/rewrite.h"
 
 namespace cad::ir {
 
 namespace {
 
 constexpr double kNominalSize = 64;  // of a free symbol, as in ir/autodiff.h
+
+// Values made of parameters and constants alone: 16-bit copies above all. They are no activations.
+std::vector<char> made_of_parameters(const Graph& g) {
+  std::vector<char> flags(g.values.size(), 0);
+  const auto flag = [&](ValueId v) -> char& { return flags[static_cast<size_t>(v.index)]; };
+  std::vector<RegionId> pending = {RegionId{0}};
+  while (!pending.empty()) {
+    const RegionId region = pending.back();
+    pending.pop_back();
+    for (NodeId id : g.region(region).nodes) {
+      const Node& node = g.node(id);
+      if (node.op == Op::kInput) {
+        const Input& input = g.inputs[static_cast<size_t>(node.attrs.input.index)];
+        flag(node.results[0]) = input.kind == InputKind::kParam ? 1 : 0;
+      } else if (node.op == Op::kRepeat) {
+        const Region& body = g.region(node.loop.body);
+        for (size_t i = static_cast<size_t>(node.loop.carries); i < node.operands.size(); ++i)
+          flag(body.args[i + 1]) = flag(node.operands[i]);
+        pending.push_back(node.loop.body);
+      } else if (!node.operands.empty() && node.results.size() == 1) {
+        const auto plain = [&](ValueId v) { return flag(v) != 0 || constant_of(g, v) != nullptr; };
+        const auto param = [&](ValueId v) { return flag(v) != 0; };
+        const bool all = std::all_of(node.operands.begin(), node.operands.end(), plain);
+        const bool any = std::any_of(node.operands.begin(), node.operands.end(), param);
+        flag(node.results[0]) = all && any ? 1 : 0;
+      }
+    }
+  }
+  return flags;
+}
 
 // Values of a forward graph that are in memory when no more than a kernel's inside is computed
 // twice: all but chains of pointwise and random ops and what moves elements, unless a contraction
@@ -52,6 +83,10 @@ std::vector<char> materialised(const Graph& g) {
       if (mine != 0) keep(node.operands[0]);
       mine = 0;
     }
+  }
+  const std::vector<char> parameters = made_of_parameters(g);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (parameters[i] != 0 && g.values[i].def.valid()) kept[i] = 0;
   }
   return kept;
 }
@@ -233,6 +268,12 @@ void measure(Profile& p) {
   const std::vector<char> forward = forward_nodes(p.graph);
   Walk{p, {}}.region(RegionId{0}, &forward, Phase::kForward);
   p.memory = live_memory(p.graph, step_groups(p.graph), forward);
+  std::vector<SavedValue>& saved = p.memory.saved;
+  saved.erase(std::remove_if(saved.begin(), saved.end(),
+                             [parameters = made_of_parameters(p.graph)](const SavedValue& s) {
+                               return parameters[static_cast<size_t>(s.value.index)] != 0;
+                             }),
+              saved.end());
   for (const Input& input : p.graph.inputs) {
     if (input.kind != InputKind::kData && input.kind != InputKind::kOther) continue;
     const Type& type = p.graph.type(input.value);

@@ -136,7 +136,6 @@ class Compactor {
   Graph run() {
     to_.dims = from_.dims;
     to_.batch_dim = from_.batch_dim;
-    to_.layers = from_.layers;
     to_.inputs = from_.inputs;
     to_.outputs = from_.outputs;
     to_.nodes.reserve(from_.nodes.size());
