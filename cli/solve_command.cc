@@ -40,9 +40,9 @@ int run_solve(const SolveFlags& flags, const CommonOptions& common) {
   if (!key) return fail(common, key.error());
   for (const Kind& kind : kKinds)
     if (*key == kind.key) return kind.run(flags, *text, common);
-  Diagnostic error = make_error(DiagId::E0822,
-                                fmt::format("`{}` holds no problem that colauto knows", flags.file),
-                                kExitProgram);
+  Diagnostic error =
+      make_error(DiagId::E0822, fmt::format("`{}` holds no problem that colauto knows", flags.file),
+                 kExitProgram);
   error.note(fmt::format("the kinds are told by the top-level key: `{}`", fmt::join(keys, "`, `")));
   return fail(common, error);
 }
@@ -87,9 +87,9 @@ nlohmann::json to_json(const Instance& instance, const Solution& solution,
 std::string to_text(const Instance& instance, const Solution& solution,
                     const std::optional<Checked>& checked) {
   const auto& problem = instance.problem;
-  std::string text = fmt::format("{}{}{} nodes, {} edges\n", instance.name,
-                                 instance.name.empty() ? "" : ": ", problem.nodes.size(),
-                                 problem.edges.size());
+  std::string text =
+      fmt::format("{}{}{} nodes, {} edges\n", instance.name, instance.name.empty() ? "" : ": ",
+                  problem.nodes.size(), problem.edges.size());
   text += fmt::format("status  {}\n", planner::solver::status_text(solution.status));
   if (checked) text += fmt::format("cost    {}\n", number(checked->cost));
   if (std::isfinite(solution.bound)) text += fmt::format("bound   {}\n", number(solution.bound));

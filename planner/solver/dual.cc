@@ -118,8 +118,9 @@ void Dual::decode(bool forward, std::vector<int>& choices) const {
       if (choices[other] < 0) {
         row = message_.data() + (other_is_b ? to_a_[e] : to_b_[e]);
       } else {
-        row = flat_.cost.data() + (other_is_b ? edge.turned + static_cast<size_t>(choices[other]) * edge.ka
-                                              : edge.cost + static_cast<size_t>(choices[other]) * edge.kb);
+        row = flat_.cost.data() + (other_is_b
+                                       ? edge.turned + static_cast<size_t>(choices[other]) * edge.ka
+                                       : edge.cost + static_cast<size_t>(choices[other]) * edge.kb);
       }
       for (int c = 0; c < k; ++c) sum[c] += row[c];
     };
@@ -164,15 +165,14 @@ Dual::Terms Dual::terms() {
       for (int k = 0; k < edge.ka; ++k) {
         for (int l = 0; l < edge.kb; ++l) {
           const size_t c = static_cast<size_t>(k) * edge.kb + l;
-          pair[c] = share * marginal_[flat_.first[i] + l] - to_b[l] + flat_.cost[edge.cost + c] -
-                    to_a[k];
+          pair[c] =
+              share * marginal_[flat_.first[i] + l] - to_b[l] + flat_.cost[edge.cost + c] - to_a[k];
           least = std::min(least, pair[c]);
         }
       }
       for (double& value : pair) value -= least;  // the send()'s subtraction, already in the bound
     }
-    for (int c = flat_.first[i]; c < flat_.first[i + 1]; ++c)
-      terms.node[c] *= 1 - share * before;
+    for (int c = flat_.first[i]; c < flat_.first[i + 1]; ++c) terms.node[c] *= 1 - share * before;
   }
   return terms;
 }

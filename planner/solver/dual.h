@@ -48,8 +48,8 @@ class Dual {
 
   const Flat& flat_;
   std::vector<double> price_;
-  std::vector<double> priced_;            // unary + price of memory
-  std::vector<size_t> to_b_, to_a_;       // message offsets by edge
+  std::vector<double> priced_;       // unary + price of memory
+  std::vector<size_t> to_b_, to_a_;  // message offsets by edge
   std::vector<double> message_;
   std::vector<double> marginal_;
   double priced_slack_ = 0;

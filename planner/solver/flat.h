@@ -19,13 +19,13 @@ struct Flat {
     size_t turned = 0;  // [kb][ka] in `cost`
   };
 
-  std::vector<int> node_of;         // flat node -> node of the problem
-  std::vector<int> first;           // offset of the node's choices, one more than nodes
+  std::vector<int> node_of;  // flat node -> node of the problem
+  std::vector<int> first;    // offset of the node's choices, one more than nodes
   std::vector<double> unary;
-  std::vector<int> first_use;       // offset in uses, one more than nodes
+  std::vector<int> first_use;  // offset in uses, one more than nodes
   std::vector<Use> uses;
   std::vector<int64_t> use;
-  std::vector<Edge> edges;          // sorted by a, then b
+  std::vector<Edge> edges;  // sorted by a, then b
   std::vector<double> cost;
   std::vector<int> first_forward, forward;    // edges with a == node
   std::vector<int> first_backward, backward;  // edges with b == node

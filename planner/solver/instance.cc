@@ -15,10 +15,11 @@
 namespace cad::planner::solver {
 namespace {
 
-constexpr size_t kLargestText = size_t{1} << 29;  // unpacked bytes: a small file may unpack to any size
-constexpr size_t kMostEntries = 100'000'000;      // numbers in the tables of one file
+constexpr size_t kLargestText = size_t{1}
+                                << 29;        // unpacked bytes: a small file may unpack to any size
+constexpr size_t kMostEntries = 100'000'000;  // numbers in the tables of one file
 constexpr double kForbiddenFrom = 1e18;
-constexpr double kExact = 9007199254740992.0;     // 2^53
+constexpr double kExact = 9007199254740992.0;  // 2^53
 constexpr int64_t kMostBytes = int64_t{1} << 62;
 
 using Json = nlohmann::json;
@@ -94,9 +95,9 @@ class Events : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t position, const std::string&, const Json::exception& e) override {
     if (!error)
-      error = broken(path_, fmt::format("is not JSON at {}: {}",
-                                        line_and_column(text_, position ? position - 1 : 0),
-                                        plain(e.what())));
+      error = broken(
+          path_, fmt::format("is not JSON at {}: {}",
+                             line_and_column(text_, position ? position - 1 : 0), plain(e.what())));
     return false;
   }
 
@@ -228,7 +229,9 @@ class InstanceReader final : public Events {
     if (field_ == Field::kOther || field_ == Field::kName) return true;
     if (field_ != Field::kLimit && frames_.size() - depth_ != 2)
       return complain("is not a list of lists of numbers");
-    if (++entries_ > kMostEntries) return complain(fmt::format("is number {} of the file, more than this program takes", entries_));
+    if (++entries_ > kMostEntries)
+      return complain(
+          fmt::format("is number {} of the file, more than this program takes", entries_));
     if (field_ == Field::kCosts) return cost(arrays.costs.back(), value, is_whole);
     if (field_ == Field::kEdgeCosts) return cost(arrays.edge_costs.back(), value, is_whole);
     if (!is_whole || whole < 0)
@@ -246,8 +249,8 @@ class InstanceReader final : public Events {
       return true;
     }
     if (!(std::abs(value) <= kExact) && (is_whole || std::abs(value) > kExact))
-      return complain(fmt::format(
-          "is {}; costs are exact up to 2^53, and forbidden from 1e18 on", value));
+      return complain(
+          fmt::format("is {}; costs are exact up to 2^53, and forbidden from 1e18 on", value));
     list.push_back(value);
     return true;
   }
@@ -260,16 +263,17 @@ class InstanceReader final : public Events {
 std::optional<Diagnostic> check_nodes(const std::string& path, const Arrays& a) {
   const size_t n = a.costs.size();
   if (a.intervals.size() != n || a.usages.size() != n)
-    return wrong(path, "`problem.nodes`",
-                 fmt::format("has {} `costs`, {} `intervals` and {} `usages`; all need one entry a node", n,
-                             a.intervals.size(), a.usages.size()));
+    return wrong(
+        path, "`problem.nodes`",
+        fmt::format("has {} `costs`, {} `intervals` and {} `usages`; all need one entry a node", n,
+                    a.intervals.size(), a.usages.size()));
   __int128 most = 0;
   for (size_t i = 0; i < n; ++i) {
     const auto& interval = a.intervals[i];
     if (!interval.empty() && (interval.size() != 2 || interval[0] > interval[1]))
-      return wrong(path, fmt::format("`problem.nodes.intervals[{}]`", i),
-                   fmt::format("is [{}]; it must be [from, to] with from <= to",
-                               fmt::join(interval, ", ")));
+      return wrong(
+          path, fmt::format("`problem.nodes.intervals[{}]`", i),
+          fmt::format("is [{}]; it must be [from, to] with from <= to", fmt::join(interval, ", ")));
     if (a.costs[i].empty())
       return wrong(path, fmt::format("`problem.nodes.costs[{}]`", i), "is empty");
     if (a.usages[i].size() != a.costs[i].size())
@@ -293,7 +297,8 @@ std::optional<Diagnostic> check_edges(const std::string& path, const Arrays& a) 
     const auto& ends = a.ends[e];
     const std::string place = fmt::format("`problem.edges.nodes[{}]`", e);
     if (ends.size() != 2)
-      return wrong(path, place, fmt::format("has {} entries; an edge joins two nodes", ends.size()));
+      return wrong(path, place,
+                   fmt::format("has {} entries; an edge joins two nodes", ends.size()));
     for (const int64_t end : ends)
       if (end >= static_cast<int64_t>(n))
         return wrong(path, place, fmt::format("names node {}; there are {}", end, n));

@@ -39,9 +39,9 @@ void check_shapes(const Problem& problem) {
   for (size_t e = 0; e < problem.edges.size(); ++e) {
     const Edge& edge = problem.edges[e];
     CAD_CHECK(edge.a >= 0 && edge.a < count && edge.b >= 0 && edge.b < count, "edge {}", e);
-    CAD_CHECK(edge.cost.size() ==
-                  problem.nodes[edge.a].cost.size() * problem.nodes[edge.b].cost.size(),
-              "edge {}: {} costs", e, edge.cost.size());
+    CAD_CHECK(
+        edge.cost.size() == problem.nodes[edge.a].cost.size() * problem.nodes[edge.b].cost.size(),
+        "edge {}: {} costs", e, edge.cost.size());
     for (const double cost : edge.cost)
       CAD_CHECK(cost > -kForbidden, "edge {}: a cost is {}", e, cost);
   }

@@ -142,7 +142,9 @@ bool split_tables(Reduced& r) {
 
 namespace {
 
-int other_end(const Pair& pair, int i) { return pair.a == i ? pair.b : pair.a; }
+int other_end(const Pair& pair, int i) {
+  return pair.a == i ? pair.b : pair.a;
+}
 
 // Cost of the pair with node i at k and the other end at l.
 double entry(const Reduced& r, const Pair& pair, int i, size_t k, size_t l) {
@@ -200,8 +202,7 @@ bool fold_into_pair(Reduced& r, int i, int e, int f) {
       double least = kForbidden;
       size_t at = 0;
       for (size_t m = 0; m < ki; ++m) {
-        const double cost =
-            r.unary[i][m] + entry(r, first, i, m, k) + entry(r, second, i, m, l);
+        const double cost = r.unary[i][m] + entry(r, first, i, m, k) + entry(r, second, i, m, l);
         if (cost < least) least = cost, at = m;
       }
       joined.cost[k * kb + l] += least;

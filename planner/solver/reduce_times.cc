@@ -126,8 +126,7 @@ bool keep_times(Reduced& r) {
   for (size_t i = 0; i < r.lives.size(); ++i) {
     if (r.state[i] != Reduced::State::kLive) continue;
     for (const Life& life : r.lives[i])
-      events.push_back(
-          {life.from, life.to, *std::max_element(life.use.begin(), life.use.end())});
+      events.push_back({life.from, life.to, *std::max_element(life.use.begin(), life.use.end())});
   }
   const Segments g = make_segments(r, events);
   for (const int64_t slack : g.slack) {
@@ -145,8 +144,8 @@ bool keep_times(Reduced& r) {
     std::vector<Life>& lives = r.lives[i];
     lives.erase(std::remove_if(lives.begin(), lives.end(),
                                [&](const Life& life) {
-                                 const auto t = std::lower_bound(r.times.begin(), r.times.end(),
-                                                                 life.from);
+                                 const auto t =
+                                     std::lower_bound(r.times.begin(), r.times.end(), life.from);
                                  return t == r.times.end() || *t >= life.to;
                                }),
                 lives.end());
