@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
+#include "tests/commands/json_schema.h"
 
 namespace cad {
 namespace {
@@ -44,55 +45,6 @@ class RunCommand : public Commands {
     return list;
   }
 };
-
-// The parts of JSON Schema that docs/schema/run-log.json uses.
-bool fits(const json& value, const json& schema, const json& root) {
-  if (schema.contains("$ref")) {
-    const std::string name = schema["$ref"];
-    return fits(value, root["$defs"][name.substr(name.rfind('/') + 1)], root);
-  }
-  if (schema.contains("oneOf")) {
-    int matches = 0;
-    for (const json& choice : schema["oneOf"]) matches += fits(value, choice, root) ? 1 : 0;
-    return matches == 1;
-  }
-  if (schema.contains("const") && value != schema["const"]) return false;
-  if (schema.contains("enum") &&
-      std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end())
-    return false;
-  if (schema.contains("type")) {
-    const json types = schema["type"].is_array() ? schema["type"] : json::array({schema["type"]});
-    bool any = false;
-    for (const json& type : types) {
-      any = any || (type == "object" && value.is_object()) ||
-            (type == "array" && value.is_array()) || (type == "string" && value.is_string()) ||
-            (type == "integer" && value.is_number_integer()) ||
-            (type == "number" && value.is_number()) || (type == "null" && value.is_null());
-    }
-    if (!any) return false;
-  }
-  if (schema.contains("minimum") && value.is_number() &&
-      value.get<double>() < schema["minimum"].get<double>())
-    return false;
-  if (schema.contains("items")) {
-    for (const json& item : value) {
-      if (!fits(item, schema["items"], root)) return false;
-    }
-  }
-  if (!value.is_object()) return true;
-  for (const json& name : schema.value("required", json::array())) {
-    if (!value.contains(name.get<std::string>())) return false;
-  }
-  for (const auto& [name, item] : value.items()) {
-    if (schema.contains("properties") && schema["properties"].contains(name)) {
-      if (!fits(item, schema["properties"][name], root)) return false;
-    } else if (schema.contains("additionalProperties")) {
-      const json& rest = schema["additionalProperties"];
-      if (rest.is_boolean() ? !rest.get<bool>() : !fits(item, rest, root)) return false;
-    }
-  }
-  return true;
-}
 
 TEST_F(RunCommand, LogFitsItsSchemaAndStreamsAreSeparate) {
   const Output run = this->run("run net.cad --log log.jsonl");

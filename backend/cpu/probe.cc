@@ -1,0 +1,88 @@
+// backend/cpu/probe.cc -- see probe.h.
+#include "backend/cpu/probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/thread_pool.h"
+#include "backend/run_memory.h"
+
+namespace cad::backend {
+namespace {
+
+constexpr int64_t kSizes[] = {128, 256, 512, 1024, 2048};
+constexpr ir::DType kTypes[] = {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16};
+constexpr int64_t kStreamElements = int64_t{16} << 20;  // 64 MiB an array, three of them
+constexpr int kLeast = 3, kMost = 200;                  // measurements of one figure
+
+double now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// Median seconds of f(), run once before (page faults, cold caches, sleeping threads).
+template <class F>
+double median_seconds(double budget, F&& f) {
+  f();
+  std::vector<double> times;
+  const double begin = now();
+  while (static_cast<int>(times.size()) < kLeast ||
+         (static_cast<int>(times.size()) < kMost && now() - begin < budget)) {
+    const double start = now();
+    f();
+    times.push_back(now() - start);
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
+  return times[times.size() / 2];
+}
+
+double measure_product(ir::DType dtype, int64_t size, double budget, ThreadPool& pool) {
+  const auto bytes = static_cast<size_t>(size * size * ir::dtype_bytes(dtype));
+  // zeros: every multiply-add takes the same time whatever it multiplies
+  const std::vector<std::byte> a(bytes), b(bytes);
+  std::vector<std::byte> c(bytes);
+  const GemmPlan plan = plan_gemm({}, {{size, size, 0, size}}, {{size, 0, 1, 1}},
+                                  {{size, 1, size, 0}}, dtype, dtype, dtype);
+  const double seconds =
+      median_seconds(budget, [&] { run_gemm(plan, a.data(), b.data(), c.data(), false, pool); });
+  return plan.flops() / seconds;
+}
+
+// a[i] = b[i] + 3 c[i] (McCalpin's triad), every thread its own part: two arrays read, one written.
+double measure_bandwidth(double budget, ThreadPool& pool) {
+  const auto count = static_cast<size_t>(kStreamElements);
+  std::vector<float> a(count), b(count, 1), c(count, 2);
+  const double seconds = median_seconds(budget, [&] {
+    pool.split(kStreamElements, 1024, [&](int64_t begin, int64_t end) {
+      float* out = a.data();
+      const float* x = b.data();
+      const float* y = c.data();
+      for (int64_t i = begin; i < end; ++i) out[i] = x[i] + 3 * y[i];
+    });
+  });
+  return 3.0 * sizeof(float) * static_cast<double>(kStreamElements) / seconds;
+}
+
+}  // namespace
+
+Probe probe_host(double seconds) {
+  ThreadPool pool;
+  warm_up_gemm(pool);
+  Probe probe;
+  probe.cores = pool.size();
+  probe.memory = RunMemory::machine_bytes();
+  const double share = seconds / (std::size(kTypes) * std::size(kSizes) + 2);
+  probe.fork_join = median_seconds(share / 4, [&] { pool.each([](int) {}); });
+  probe.bandwidth = measure_bandwidth(share, pool);
+  for (const ir::DType dtype : kTypes) {
+    for (const int64_t size : kSizes) {
+      probe.products.push_back({dtype, size, measure_product(dtype, size, share, pool)});
+    }
+  }
+  return probe;
+}
+
+}  // namespace cad::backend

@@ -1,0 +1,31 @@
+// backend/cpu/probe.h -- measures this machine as the planner sees it: products by dtype and size
+// with colauto's own gemm on all cores, the bandwidth of its memory, and what starting a kernel on
+// all threads costs. Medians; a few seconds in all. Not here: what the figures are for
+// (planner/machines.h), writing them down (cli/probe_command.cc).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/type.h"
+
+namespace cad::backend {
+
+struct ProbedProduct {
+  ir::DType dtype = ir::DType::kF32;
+  int64_t size = 0;  // square: m = n = k
+  double flops = 0;  // operations a second, 2 a multiply-add
+};
+
+struct Probe {
+  int cores = 1;
+  int64_t memory = 0;    // bytes this process may use
+  double bandwidth = 0;  // bytes a second, read and written, arrays far beyond the caches
+  double fork_join = 0;  // seconds: an empty job on all threads
+  std::vector<ProbedProduct> products;
+};
+
+// `seconds`: about how long it may take; every figure is measured at least three times.
+Probe probe_host(double seconds = 6);
+
+}  // namespace cad::backend
