@@ -158,18 +158,58 @@ Row collective_row(const json& data) {
   return row;
 }
 
-std::vector<Row> read_rows(const std::string& path) {
+json read_data(const std::string& path) {
   std::ifstream in(path);
   if (!in) {
     fmt::print(stderr, "cannot read {}\n", path);
     std::exit(kExitNoInput);
   }
-  const json data = json::parse(in);
+  return json::parse(in);
+}
+
+std::vector<Row> read_rows(const json& data) {
   std::vector<Row> rows;
   for (const json& run : data.at("runs")) rows.push_back(run_row(run));
   for (const json& product : data.at("products")) rows.push_back(product_row(product));
   for (const json& collective : data.at("collectives")) rows.push_back(collective_row(collective));
   return rows;
+}
+
+// Rows that are no times: predicted and published bytes, none of them fitted.
+void print_memory(const json& data) {
+  fmt::print("\nmemory: states of mixed-precision Adam, GB a GPU\n");
+  std::vector<double> errors;
+  const auto line = [&](const std::string& name, double published, double predicted,
+                        const char* unit) {
+    errors.push_back(std::abs(predicted / published - 1));
+    fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {:<15} {:>+7.1f} %\n", name, published, predicted,
+               unit, 100 * (predicted / published - 1));
+  };
+  for (const json& row : data.at("states")) {
+    const double each = state_bytes_a_parameter(row.at("zero"), row.at("devices"), true, 2);
+    line(row.at("name"), row.at("gigabytes"), each * row.at("parameters").get<double>() / 1e9,
+         "GB");
+  }
+  fmt::print("\nmemory: activations of a layer beside plain tensor parallelism\n");
+  for (const json& row : data.at("activations")) {
+    json changed = row;
+    changed.update(row.at("change"));
+    const TransformerRun plain = read_run(row), run = read_run(changed);
+    const double kept =
+        run.recompute ? run.micro_batch * run.sequence * run.hidden * 2 : layer_bytes(run);
+    line(row.at("name"), row.at("percent"), 100 * kept / layer_bytes(plain), "%");
+  }
+  fmt::print("{} rows: worst {:.1f} %\n\nmemory: the runs above on their cards, GB a GPU\n",
+             errors.size(), 100 * *std::max_element(errors.begin(), errors.end()));
+  for (const json& row : data.at("runs")) {
+    const json& published = row.at("published");
+    if (published.contains("layer_forward_ms") || published.contains("layer_backward_ms")) continue;
+    const TransformerRun run = read_run(row);
+    const double have = cluster_for(row.at("cluster"), run.gpus).device.memory;
+    const StepBytes bytes = step_bytes(run);
+    fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {}\n", row.at("name").get<std::string>(), have / 1e9,
+               bytes.total() / 1e9, bytes.total() <= have ? "fits" : "does not fit");
+  }
 }
 
 double error_of(const Row& row, const CostConstants& constants) {
@@ -268,7 +308,8 @@ int run(int argc, char** argv) {
       return kExitUsage;
     }
   }
-  const std::vector<Row> rows = read_rows(path);
+  const json data = read_data(path);
+  const std::vector<Row> rows = read_rows(data);
   CostConstants constants = planner::fitted_constants();
   if (refit) constants = fit(rows, CostConstants{}, rows.size());
   fmt::print("  {:<44} {:>10} {:>10}  {:<15} {:>9}\n", "", "published", "predicted", "", "error");
@@ -278,6 +319,7 @@ int run(int argc, char** argv) {
     for (const Knob& knob : knobs())
       fmt::print("  {:<16} {:.4g}\n", knob.name, constants.*knob.member);
   }
+  print_memory(data);
   if (leave) leave_one_out(rows, constants);
   return kExitOk;
 }

@@ -183,27 +183,40 @@ StepSeconds step_seconds(const TransformerRun& run, const planner::Cluster& clus
   return Estimate(run, cluster, constants).seconds();
 }
 
-StepBytes step_bytes(const TransformerRun& run) {
-  const double p = parameters(run) / run.tensor;
-  const double data = static_cast<double>(run.gpus) / run.tensor;
-  StepBytes bytes;
-  // 16 bit copy, gradient; f32 parameter and two moments
-  const double copy = run.half ? 2 : 0, gradient = run.gradient_bytes, state = 12;
-  bytes.states = p * (copy / (run.zero >= 3 ? data : 1) + gradient / (run.zero >= 2 ? data : 1) +
-                      state / (run.zero >= 1 ? data : 1));
+double state_bytes_a_parameter(int zero, double data, bool half, double gradient_bytes) {
+  const double copy = half ? 2 : 0;
+  const double value_and_moments = 12;
+  return copy / (zero >= 3 ? data : 1) + gradient_bytes / (zero >= 2 ? data : 1) +
+         value_and_moments / (zero >= 1 ? data : 1);
+}
+
+double layer_bytes(const TransformerRun& run) {
   const double e = run.half ? 2 : 4, t = run.tensor, rows = run.micro_batch * run.sequence;
   const double sbh = rows * run.hidden;
-  // values of a layer: norms' inputs and results and the two branches' residuals (10 bytes at two
-  // an element, 2 more with masks) lie on all of t unless sequence parallel; q, k, v, attention's
-  // result, gelu's input and result (24) are split
-  const double outside = (run.dropout ? 10 : 8) * e / 2, inside = 24 * e / 2;
-  double layer = sbh * (outside / (run.sequence_parallel ? t : 1) + inside / t);
-  if (run.stored_attention)
-    layer += run.micro_batch * run.heads / t * run.sequence * run.sequence *
-             (run.dropout ? 2 * e + 1 : e);
-  const double kept = run.recompute ? run.layers * sbh * e + layer : run.layers * layer;
+  // Norms' inputs and what the two branches take from them (8 bytes at two an element, two more
+  // with dropout's masks) lie on all of t unless sequence parallel; q, k, v, attention's result,
+  // gelu's input and result (24) are split.
+  const double outside = 4 * e + (run.dropout ? 2 : 0), inside = 12 * e;
+  double bytes = sbh * (outside / (run.sequence_parallel ? t : 1) + inside / t);
+  if (run.stored_attention) {
+    const double scores = run.micro_batch * run.heads / t * run.sequence * run.sequence;
+    bytes += scores * (run.dropout ? 2 * e + 1 : 2 * e);
+  }
+  return bytes;
+}
+
+StepBytes step_bytes(const TransformerRun& run) {
+  const double data = static_cast<double>(run.gpus) / run.tensor;
+  const double e = run.half ? 2 : 4, rows = run.micro_batch * run.sequence;
+  StepBytes bytes;
+  bytes.states = parameters(run) / run.tensor *
+                 state_bytes_a_parameter(run.zero, data, run.half, run.gradient_bytes);
+  // recomputed: the inputs of all layers, and one layer while it is worked on
+  const double layer = layer_bytes(run);
+  bytes.activations =
+      run.recompute ? run.layers * rows * run.hidden * e + layer : run.layers * layer;
   // logits and their gradient; with ZeRO-3 the gathered parameters of two layers
-  bytes.activations = kept + 2 * rows * run.vocab / t * e;
+  bytes.activations += 2 * rows * run.vocab / run.tensor * e;
   if (run.zero == 3) bytes.activations += 2 * 12 * run.hidden * run.hidden * e;
   return bytes;
 }

@@ -47,5 +47,9 @@ struct StepBytes {
   [[nodiscard]] double total() const { return states + activations; }
 };
 StepBytes step_bytes(const TransformerRun& run);
+// What one layer saves for its backward pass on one device, nothing recomputed.
+double layer_bytes(const TransformerRun& run);
+// A parameter's 16-bit copy, gradient, f32 value and two moments on one of `data` devices.
+double state_bytes_a_parameter(int zero, double data, bool half, double gradient_bytes);
 
 }  // namespace cad::tools
