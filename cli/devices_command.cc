@@ -11,6 +11,7 @@
 #include "backend/run_memory.h"
 #include "cli/command.h"
 #include "planner/machines.h"
+#include "planner/mesh.h"
 
 namespace cad::cli {
 namespace {
@@ -88,15 +89,70 @@ std::string cluster_text(const Cluster& cluster) {
   return text + "  of " + device_line(cluster.device);
 }
 
-// This machine as one device; what the host is called in the lists.
-Result<Cluster> this_host() {
-  return planner::choose_cluster({}, "", 1,
-                                 {backend::ThreadPool::available_cores(),
-                                  static_cast<double>(backend::RunMemory::machine_bytes())});
+planner::Host host() {
+  return {backend::ThreadPool::available_cores(),
+          static_cast<double>(backend::RunMemory::machine_bytes())};
+}
+
+struct DevicesOptions {
+  std::string name, mesh;
+  std::optional<int64_t> gpus;
+};
+
+// "8 in a node, 2 across"
+std::string levels_text(const std::vector<planner::Level>& levels, const Cluster& cluster) {
+  std::string text;
+  for (const planner::Level& level : levels) {
+    const char* where = cluster.pairs && level.link == *cluster.pairs   ? "in a pair"
+                        : cluster.intra && level.link == *cluster.intra ? "in a node"
+                                                                        : "across nodes";
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", level.size, where);
+  }
+  return text.empty() ? "one device" : text;
+}
+
+std::string mesh_line(const planner::Mesh& mesh, const Cluster& cluster) {
+  std::string text = fmt::format("  {:<20}", mesh.str());
+  for (size_t i = 0; i < mesh.axes.size(); ++i) {
+    text += fmt::format("  {}: {}", mesh.axes[i].name,
+                        levels_text(mesh.levels[size_t{1} << i], cluster));
+  }
+  return text + "\n";
+}
+
+int show_meshes(const DevicesOptions& own, const CommonOptions& common) {
+  std::vector<planner::Axis> axes;
+  int64_t devices = own.gpus.value_or(1);
+  if (!own.mesh.empty()) {
+    Result<std::vector<planner::Axis>> parsed = planner::parse_axes(own.mesh);
+    if (!parsed.ok()) return fail(common, parsed.error());
+    axes = *parsed;
+    for (const planner::Axis& axis : axes) {
+      if (axis.size > 0 && devices < (int64_t{1} << 30)) devices *= axis.size;
+    }
+  }
+  Result<Cluster> cluster = planner::choose_cluster({}, own.name, devices, host());
+  if (!cluster.ok()) return fail(common, cluster.error());
+  std::vector<planner::Mesh> list;
+  if (axes.empty()) {
+    auto all = planner::meshes(*cluster, static_cast<int>(devices));
+    if (!all.ok()) return fail(common, all.error());
+    list = std::move(*all);
+  } else {
+    auto mesh = planner::make_mesh(*cluster, axes);
+    if (!mesh.ok()) return fail(common, mesh.error());
+    list.push_back(std::move(*mesh));
+  }
+  std::string text = cluster_text(*cluster);
+  text += fmt::format("\n{} device{}, {} mesh{}\n", devices, devices == 1 ? "" : "s", list.size(),
+                      list.size() == 1 ? "" : "es");
+  for (const planner::Mesh& mesh : list) text += mesh_line(mesh, *cluster);
+  print(text);
+  return kExitOk;
 }
 
 int show_one(const std::string& name, const CommonOptions& common) {
-  Result<Cluster> cluster = name == "host" ? this_host() : planner::find_cluster({}, name, 1);
+  Result<Cluster> cluster = planner::choose_cluster({}, name, 1, host());
   if (!cluster.ok()) return fail(common, cluster.error());
   if (common.json) {
     print(json{{"schema", 1},
@@ -112,8 +168,8 @@ int show_one(const std::string& name, const CommonOptions& common) {
 }
 
 int show_all(const CommonOptions& common) {
-  Result<Cluster> host = this_host();
-  if (!host.ok()) return fail(common, host.error());
+  Result<Cluster> here = planner::choose_cluster({}, "", 1, host());
+  if (!here.ok()) return fail(common, here.error());
   const planner::Machines& library = planner::library_machines();
   json devices = json::array();
   json clusters = json::array();
@@ -127,9 +183,9 @@ int show_all(const CommonOptions& common) {
     text += "  " + cluster_line(cluster);
     clusters.push_back(cluster_json(cluster));
   }
-  text += "\nthis host: `colauto probe` measures it\n  " + device_line(host->device);
-  devices.push_back(device_json(host->device));
-  clusters.push_back(cluster_json(*host));
+  text += "\nthis host: `colauto probe` measures it\n  " + device_line(here->device);
+  devices.push_back(device_json(here->device));
+  clusters.push_back(cluster_json(*here));
   print(common.json
             ? json{{"schema", 1}, {"devices", devices}, {"clusters", clusters}}.dump(2) + "\n"
             : text);
@@ -139,10 +195,20 @@ int show_all(const CommonOptions& common) {
 }  // namespace
 
 Action declare_devices(CLI::App& app, CommonOptions& common) {
-  auto name = std::make_shared<std::string>();
-  app.add_option("NAME", *name, "show only this machine; `host`: the one at hand");
+  auto own = std::make_shared<DevicesOptions>();
+  app.add_option("NAME", own->name, "show only this machine; `host`: the one at hand");
+  CLI::Option* gpus =
+      app.add_option("--gpus,--devices", own->gpus, "list the meshes of that many devices")
+          ->type_name("N")
+          ->check(at_least(1));
+  app.add_option("--mesh", own->mesh, "show which links the axes run over: dp=2,tp=4")
+      ->type_name("AXES")
+      ->excludes(gpus);
   add_json_flag(app, common);
-  return [name, &common] { return name->empty() ? show_all(common) : show_one(*name, common); };
+  return [own, &common] {
+    if (own->gpus || !own->mesh.empty()) return show_meshes(*own, common);
+    return own->name.empty() ? show_all(common) : show_one(own->name, common);
+  };
 }
 
 }  // namespace cad::cli

@@ -39,6 +39,7 @@ class SectionChecker {
   void read_mesh(const Section& section);
   void read_plan(const Section& section);
   std::optional<LinkSpec> read_link(const Key& key, ExprId value);
+  void check_size(const ClusterSpec& cluster, Span where);
   void check_names_of_machines();
 
   // section_sources.cc

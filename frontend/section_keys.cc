@@ -252,7 +252,21 @@ void SectionChecker::read_cluster(const Section& s) {
   };
   if (cluster.per_node > 1) need("intra", "it has several devices a node");
   if (cluster.nodes > 1) need("inter", "it has several nodes");
+  check_size(cluster, head_span(s));
   data_.machines.clusters.push_back(cluster);
+}
+
+// Pairs are neighbours of one node; device numbers are small integers.
+void SectionChecker::check_size(const ClusterSpec& cluster, Span where) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (cluster.pairs && cluster.per_node % 2 != 0) {
+    read_
+        .report(DiagId::E0801, where,
+                fmt::format("{} devices a node do not make `pairs`", cluster.per_node))
+        .help("give `per_node` an even number, or leave `pairs` out");
+  } else if (cluster.nodes > kMost || cluster.per_node > kMost / cluster.nodes) {
+    read_.report(DiagId::E0801, where, "a cluster has at most 2^30 devices");
+  }
 }
 
 void SectionChecker::read_mesh(const Section& s) {

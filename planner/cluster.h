@@ -1,7 +1,8 @@
 // planner/cluster.h -- the machine that a plan is for: equal devices, the links between them, and
 // how fast each is. Base units only: bytes, seconds, operations and bytes a second. Values come
 // from `device` and `cluster` sections (the program's, the standard library's, a probed host's).
-// Not here: which devices an axis joins (planner/mesh.h), what things cost (planner/compute_cost.h).
+// Not here: which devices an axis joins (planner/mesh.h), what things cost
+// (planner/compute_cost.h).
 #pragma once
 
 #include <cstdint>

@@ -50,13 +50,7 @@ std::optional<Link> link_of(const std::optional<frontend::LinkSpec>& spec) {
   return Link{spec->bandwidth, spec->latency};
 }
 
-Diagnostic misfit(const frontend::ClusterSpec& spec, const std::string& why) {
-  const std::string message =
-      fmt::format("the parts of cluster `{}` do not fit: {}", spec.name, why);
-  return make_diagnostic(DiagId::E0801, spec.span, message);
-}
-
-Result<Cluster> cluster_of(const frontend::ClusterSpec& spec, const Device& device) {
+Cluster cluster_of(const frontend::ClusterSpec& spec, const Device& device) {
   Cluster cluster;
   cluster.name = spec.name;
   cluster.device = device;
@@ -65,28 +59,19 @@ Result<Cluster> cluster_of(const frontend::ClusterSpec& spec, const Device& devi
   cluster.pairs = link_of(spec.pairs);
   cluster.intra = link_of(spec.intra);
   cluster.inter = link_of(spec.inter);
-  if (cluster.pairs && cluster.per_node % 2 != 0) {
-    return misfit(spec, fmt::format("{} devices a node do not make pairs", cluster.per_node))
-        .help("give `per_node` an even number, or leave `pairs` out");
-  }
-  constexpr int64_t kMost = int64_t{1} << 30;
-  if (cluster.nodes > kMost || cluster.per_node > kMost || cluster.devices() > kMost)
-    return misfit(spec, "it has more devices than are planned for (2^30)");
   return cluster;
 }
 
 // Adds what the sections describe; `known` is searched for devices after the sections' own.
-Status add_machines(const frontend::Machines& specs, const Machines* known, Machines& machines) {
+void add_machines(const frontend::Machines& specs, const Machines* known, Machines& machines) {
   for (const frontend::DeviceSpec& spec : specs.devices)
     machines.devices.push_back(device_of(spec));
   for (const frontend::ClusterSpec& spec : specs.clusters) {
     const Device* device = machines.find_device(spec.device);
     if (device == nullptr && known != nullptr) device = known->find_device(spec.device);
     CAD_CHECK(device != nullptr, "cluster `{}` was checked, its device is unknown", spec.name);
-    CAD_TRY(cluster, cluster_of(spec, *device));
-    machines.clusters.push_back(std::move(cluster));
+    machines.clusters.push_back(cluster_of(spec, *device));
   }
-  return Ok{};
 }
 
 std::optional<std::string> text_of(const std::string& path) {
@@ -132,12 +117,12 @@ std::vector<std::string> Machines::names() const {
   return all;
 }
 
-Result<Machines> program_machines(const frontend::Module& module) {
+Machines program_machines(const frontend::Module& module) {
   Machines machines;
   const frontend::SectionData* data = frontend::section_data(module);
   if (data == nullptr) return machines;
   const bool clusters = !data->machines.clusters.empty();
-  CAD_TRY_VOID(add_machines(data->machines, clusters ? &library_machines() : nullptr, machines));
+  add_machines(data->machines, clusters ? &library_machines() : nullptr, machines);
   return machines;
 }
 
@@ -160,7 +145,7 @@ Result<Machines> read_machines(const std::string& path, const std::string& text)
   CAD_CHECK(data != nullptr, "`{}` was checked and has no sections", path);
   Machines machines;
   const bool library = path == kLibrary;
-  CAD_TRY_VOID(add_machines(data->machines, library ? nullptr : &library_machines(), machines));
+  add_machines(data->machines, library ? nullptr : &library_machines(), machines);
   return machines;
 }
 

@@ -1,7 +1,7 @@
 // planner/machines.h -- machines by name: devices and clusters of the program, of the standard
 // library (stdlib/devices.cad) and of the host as `colauto probe` described it, as Cluster values.
-// Values of single keys are checked by the front end (E0303..E0306); what only shows when a cluster
-// is put together is checked here. Not here: meshes (planner/mesh.h), measuring (cli/probe).
+// The front end has checked the sections (E0303..E0306, E0801). Not here: meshes (planner/mesh.h),
+// measuring (cli/probe).
 #pragma once
 
 #include <optional>
@@ -23,9 +23,9 @@ struct Machines {
   [[nodiscard]] std::vector<std::string> names() const;  // of clusters, then of devices
 };
 
-// The sections of a checked program, its devices looked up there and in the library.
-// E0801 a cluster whose pairs do not fit its nodes or that lacks a link.
-Result<Machines> program_machines(const frontend::Module& module);
+// The sections of a program that was checked without errors; devices of its clusters are its own or
+// the library's.
+Machines program_machines(const frontend::Module& module);
 // stdlib/devices.cad, read anew at each call.
 const Machines& library_machines();
 // Machines that a text describes: a file that `colauto probe` wrote. `path` is for messages.

@@ -3,6 +3,8 @@
 #include "planner/mesh.h"
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <numeric>
 #include <set>
 
@@ -182,6 +184,35 @@ Result<Mesh> make_mesh(const Cluster& cluster, const std::vector<Axis>& axes) {
     mesh.levels[set] = levels_of(cluster, axes, axis_set, mesh.size(axis_set));
   }
   return mesh;
+}
+
+Result<std::vector<Axis>> parse_axes(const std::string& text) {
+  const auto none = [&text](const std::string& why) {
+    Diagnostic error =
+        make_error(DiagId::E0803, fmt::format("no mesh `{}`: {}", text, why), kExitUsage);
+    return error.help("write axes with their sizes, outermost first: `dp=2,tp=4`");
+  };
+  std::vector<Axis> axes;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string part = text.substr(at, end - at);
+    at = end + 1;
+    const size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    const bool named = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                       std::all_of(name.begin(), name.end(), [](char c) {
+                         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+                       });
+    if (equals == std::string::npos || !named)
+      return none(fmt::format("`{}` is no axis with a size", part));
+    int size = 0;
+    const char* const last = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data() + equals + 1, last, size);
+    if (error != std::errc() || stop != last)
+      return none(fmt::format("the size of `{}` is no whole number", name));
+    axes.push_back({name, size});
+  }
+  return axes;
 }
 
 std::vector<std::vector<int>> factorisations(int n, int max_factors) {

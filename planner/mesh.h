@@ -45,6 +45,9 @@ struct Mesh {
 // kMaxAxes, an axis below 1 or named twice.
 Result<Mesh> make_mesh(const Cluster& cluster, const std::vector<Axis>& axes);
 
+// "dp=2,tp=4" as axes; E0803 when it is none.
+Result<std::vector<Axis>> parse_axes(const std::string& text);
+
 // Every way to put n devices on at most `max_axes` axes of size 2 or more: all ordered
 // factorisations of n, the order being the assignment to the topology. Of meshes that differ only
 // by the names of their axes one is kept, sizes ascending. n = 1: one axis of size 1.

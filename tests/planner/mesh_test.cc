@@ -126,6 +126,17 @@ TEST(Mesh, NamedAxesTakeEverySizeAndOrder) {
   EXPECT_EQ(named_meshes(cluster_of(1, 8), 1, {"dp", "tp"})->size(), 1U);
 }
 
+TEST(Mesh, AxesAsText) {
+  EXPECT_EQ(*parse_axes("dp=2,tp=4"), (std::vector<Axis>{{"dp", 2}, {"tp", 4}}));
+  EXPECT_EQ(*parse_axes("x=1"), (std::vector<Axis>{{"x", 1}}));
+  for (const char* text : {"", "dp", "dp=", "dp=2,", ",dp=2", "2=2", "dp=two", "dp=2x", "d p=2",
+                           "dp=99999999999", "=2", "dp==2", "dp=2.5"}) {
+    const auto axes = parse_axes(text);
+    ASSERT_FALSE(axes.ok()) << text;
+    EXPECT_EQ(axes.error().id, DiagId::E0803) << text;
+  }
+}
+
 TEST(Mesh, Errors) {
   const Cluster cluster = cluster_of(1, 8);
   const auto message = [&](const std::vector<Axis>& axes) {
