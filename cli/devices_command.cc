@@ -128,7 +128,7 @@ int show_meshes(const DevicesOptions& own, const CommonOptions& common) {
     if (!parsed.ok()) return fail(common, parsed.error());
     axes = *parsed;
     for (const planner::Axis& axis : axes) {
-      if (axis.size > 0 && devices < (int64_t{1} << 30)) devices *= axis.size;
+      if (axis.size > 0 && devices <= planner::kMostDevices) devices *= axis.size;
     }
   }
   Result<Cluster> cluster = planner::choose_cluster({}, own.name, devices, host());

@@ -185,6 +185,12 @@ Diagnostic too_small(const Cluster& cluster, int64_t devices) {
 
 // As many nodes as hold the devices, where the cluster says how nodes are joined.
 Result<Cluster> with_room(Cluster cluster, int64_t devices) {
+  if (devices > kMostDevices) {
+    return make_error(
+        DiagId::E0802,
+        fmt::format("plans are made for at most {} devices, not {}", kMostDevices, devices),
+        kExitUsage);
+  }
   if (devices <= cluster.devices()) return cluster;
   if (cluster.nodes > 1 || !cluster.inter) return too_small(cluster, devices);
   cluster.nodes = (devices + cluster.per_node - 1) / cluster.per_node;
@@ -224,6 +230,7 @@ Result<Cluster> find_cluster(const Machines& first, const std::string& name, int
 Result<Cluster> host_cluster(const Host& host, const std::optional<std::string>& probed,
                              int64_t devices) {
   CAD_CHECK(devices >= 1, "a host of no devices");
+  if (devices > kMostDevices) return with_room({}, devices);
   Cluster cluster = guessed_host(host);
   if (probed) {
     CAD_TRY(machines, read_machines(host_file(), *probed));

@@ -15,6 +15,8 @@
 
 namespace cad::planner {
 
+constexpr int64_t kMostDevices = int64_t{1} << 17;  // that are planned for
+
 struct Machines {
   std::vector<Device> devices;
   std::vector<Cluster> clusters;  // nodes as described; 1 with an `inter` link: as many as needed
@@ -33,7 +35,8 @@ Result<Machines> read_machines(const std::string& path, const std::string& text)
 
 // The cluster called `name` with room for `devices`: of `first` (a program's), else of the library;
 // a device's name means one such device. Clusters of one node with an `inter` link are given as
-// many nodes as needed. E0802 when it is too small, E0804 when there is none.
+// many nodes as needed. E0802 when it is too small or that
+// are more than kMostDevices, E0804 when there is none.
 Result<Cluster> find_cluster(const Machines& first, const std::string& name, int64_t devices);
 
 // What this process knows of the host: cores it may use and bytes of memory.

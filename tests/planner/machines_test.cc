@@ -75,6 +75,9 @@ TEST(Machines, NodesGrowWithTheDevicesAskedFor) {
             "E0802 `pairs_a100` has 8 devices, 16 are asked for");
   EXPECT_EQ(fault(find_cluster({}, "a100", 8)), "E0802 `a100` is one device, 8 are asked for");
   EXPECT_EQ(fault(find_cluster({}, "dgx_a10", 8)), "E0804 there is no cluster `dgx_a10`");
+  EXPECT_EQ(fault(find_cluster({}, "dgx_a100", 9000000000000000000)),
+            "E0802 plans are made for at most 131072 devices, not 9000000000000000000");
+  EXPECT_FALSE(host_cluster({}, {}, 200000).ok());
   const auto unknown = find_cluster({}, "dgx_a10", 8);
   EXPECT_EQ(unknown.error().helps[0].text, "did you mean `dgx_a100`?");
 }
