@@ -51,6 +51,22 @@ std::vector<const Diagnostic*> select(const Diagnostics& diagnostics, size_t lim
   return shown;
 }
 
+// Spans where the user wrote them (Sources::add_piece).
+Diagnostic with_origins(Diagnostic d, const Sources& sources) {
+  if (d.primary) d.primary->span = sources.origin(d.primary->span);
+  for (Label& label : d.secondary) label.span = sources.origin(label.span);
+  for (Help& help : d.helps) {
+    if (help.span) help.span = sources.origin(*help.span);
+  }
+  return d;
+}
+
+Diagnostics with_origins(const Diagnostics& diagnostics, const Sources& sources) {
+  Diagnostics out;
+  for (const Diagnostic& d : diagnostics.all()) out.add(with_origins(d, sources));
+  return out;
+}
+
 std::string head_of(const Diagnostic& d, bool color) {
   const Level level = diag_level(d.id);
   const char* paint = level == Level::kError ? "1;31" : level == Level::kWarning ? "1;33" : "1;36";
@@ -106,8 +122,9 @@ json diagnostic_json(const Diagnostic& d, const Sources& sources) {
 
 }  // namespace
 
-std::string render_human(const Diagnostic& d, const Sources& sources,
+std::string render_human(const Diagnostic& diagnostic, const Sources& sources,
                          const RenderOptions& options) {
+  const Diagnostic d = with_origins(diagnostic, sources);
   std::string text = head_of(d, options.color);
   const FrameText frame = render_frame(d, sources, options.color);
   text += frame.text;
@@ -131,7 +148,8 @@ std::string render_human(const Diagnostics& diagnostics, const Sources& sources,
                          const RenderOptions& options) {
   size_t left_out = 0;
   std::string text;
-  for (const Diagnostic* d : select(diagnostics, options.limit, left_out)) {
+  const Diagnostics placed = with_origins(diagnostics, sources);
+  for (const Diagnostic* d : select(placed, options.limit, left_out)) {
     if (!text.empty()) text += "\n";
     text += render_human(*d, sources, options);
   }
@@ -144,7 +162,8 @@ std::string render_short(const Diagnostics& diagnostics, const Sources& sources,
                          const RenderOptions& options) {
   size_t left_out = 0;
   std::string text;
-  for (const Diagnostic* d : select(diagnostics, options.limit, left_out)) {
+  const Diagnostics placed = with_origins(diagnostics, sources);
+  for (const Diagnostic* d : select(placed, options.limit, left_out)) {
     if (d->primary) {
       const LineColumn at = sources.line_column(d->primary->span.file, d->primary->span.begin);
       text +=
@@ -162,7 +181,8 @@ json render_json(const Diagnostics& diagnostics, const Sources& sources,
                  const RenderOptions& options) {
   size_t left_out = 0;
   json j = {{"schema", 1}, {"diagnostics", json::array()}};
-  for (const Diagnostic* d : select(diagnostics, options.limit, left_out)) {
+  const Diagnostics placed = with_origins(diagnostics, sources);
+  for (const Diagnostic* d : select(placed, options.limit, left_out)) {
     j["diagnostics"].push_back(diagnostic_json(*d, sources));
   }
   return j;

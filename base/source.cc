@@ -64,4 +64,20 @@ std::string_view Sources::text(Span span) const {
   return all.substr(span.begin, span.end - span.begin);
 }
 
+void Sources::add_piece(FileId whole, uint32_t at, FileId part, uint32_t length) {
+  pieces_.push_back({whole, part, at, length});
+}
+
+Span Sources::origin(Span span) const {
+  const Piece* found = nullptr;
+  for (const Piece& piece : pieces_) {
+    if (piece.whole == span.file && (found == nullptr || piece.at <= span.begin)) found = &piece;
+  }
+  if (found == nullptr) return span;
+  const auto within = [&](uint32_t offset) {
+    return offset < found->at ? 0 : std::min(offset - found->at, found->length);
+  };
+  return {found->part, within(span.begin), within(span.end)};
+}
+
 }  // namespace cad

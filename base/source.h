@@ -46,8 +46,22 @@ class Sources {
   [[nodiscard]] std::string_view line_text(FileId id, int line) const;  // without its line end
   [[nodiscard]] std::string_view text(Span span) const;
 
+  // A file may be put together from others (a REPL checks what was loaded and typed as one
+  // program): `length` bytes of `whole` from `at` on were written in `part`, from its start on.
+  // Pieces are added in order. Diagnostics and line numbers show places where they were written.
+  void add_piece(FileId whole, uint32_t at, FileId part, uint32_t length);
+  // The place where the text of `span` was written; `span` itself when its file has no pieces. What
+  // lies between pieces is the end of the one before.
+  [[nodiscard]] Span origin(Span span) const;
+  [[nodiscard]] bool has_pieces() const { return !pieces_.empty(); }
+
  private:
+  struct Piece {
+    FileId whole, part;
+    uint32_t at, length;
+  };
   std::vector<SourceFile> files_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace cad

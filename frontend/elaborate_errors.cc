@@ -61,7 +61,9 @@ std::string Elaborator::sizes_of(const DimList& dims) const {
 }
 
 int Elaborator::line_of(Span span) const {
-  return span.valid() ? module.sources->line_column(span.file, span.begin).line : 0;
+  if (!span.valid()) return 0;
+  const Span at = module.sources->origin(span);
+  return module.sources->line_column(at.file, at.begin).line;
 }
 
 // "[B, T, F], F = 3072, from `gelu` at line 20"

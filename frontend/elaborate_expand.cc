@@ -63,7 +63,7 @@ EValue Elaborator::call_definition(const Definition& d, Call& call) {
   const std::string name = component(call.callee, call.name);
   const bool top_model = body->definition == nullptr && d.kind == DefKind::kModel;
   const bool owns_path = d.kind != DefKind::kFn && !top_model;
-  Path path = owns_path ? body->path.child(name) : body->path;
+  Path path = owns_path ? body->path.child(name) : top_model ? Path{} : body->path;
   const std::string site = top_model ? section_site(d) : joined(body->site, name);
   return expand(d, bound, call, std::move(path), site);
 }

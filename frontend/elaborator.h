@@ -170,6 +170,7 @@ class Elaborator {
   ir::ValueId plain_input(const std::string& path, ir::DType dtype, const DimList& dims,
                           ir::InputKind kind, Span span);
   Result<ir::Graph> lower_model(const Definition& model);  // lower.cc
+  bool lower_alone(const Definition& definition);          // expression.cc
   ir::Graph finish();                                      // states out, unread inputs gone
   void open_section();                                     // a frame for section expressions
   void push_names(const Ast& ast, ExprId expr);            // names its calls
@@ -393,6 +394,7 @@ class Elaborator {
 
  private:
   friend class Lowering;
+  friend class SessionBody;
   std::map<std::string, ir::DimId> file_dims_;
   std::map<std::string, std::vector<ir::DimId>> local_pool_;        // base name -> dims made for it
   std::unordered_map<int32_t, std::vector<ir::DimId>> alternates_;  // dim -> its `.1`, `.2`

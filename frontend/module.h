@@ -24,6 +24,7 @@ struct CheckOptions {
   std::vector<Setting> settings;
   std::string train;  // --train NAME; empty: the last section
   std::string model;  // --model NAME; empty: the last model
+  bool whole_library = false;  // parse all of the standard library, not only what is mentioned
 };
 
 struct Module;  // frontend/module_data.h: definitions, dims, sections and their types

@@ -338,6 +338,7 @@ void load_library(Module& module, Diagnostics& diagnostics) {
     more = false;
     for (File& file : files) {
       if (file.parsed) continue;
+      file.parsed = module.options.whole_library;
       for (const std::string& name : file.names) {
         if (wanted.count(name) == 0) continue;
         file.parsed = true;
