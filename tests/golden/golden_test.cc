@@ -1,6 +1,6 @@
 // tests/golden/golden_test.cc -- every *.cad here whose first line is `# RUN: command flags` is run
 // through the binary; what it prints (stdout, then stderr, then the exit code) must equal the .out
-// beside it. COLAUTO_UPDATE_GOLDEN=1 writes the .out files instead. `fail_*` files must fail.
+// beside it. Lines `# STDIN: text` are its standard input. COLAUTO_UPDATE_GOLDEN=1 writes the .out files instead. `fail_*` files must fail.
 // Coverage: every diagnostic id has a golden that shows it and an entry for `colauto explain`.
 #include <sys/wait.h>
 
@@ -41,6 +41,17 @@ std::string run_line(const fs::path& path) {
   return line.rfind(mark, 0) == 0 ? line.substr(mark.size()) : "";
 }
 
+// What `# STDIN: ` lines hold, a line each.
+std::string standard_input(const fs::path& path) {
+  std::istringstream lines(read_file(path));
+  const std::string mark = "# STDIN: ";
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(mark, 0) == 0) text += line.substr(mark.size()) + "\n";
+  }
+  return text;
+}
+
 std::vector<fs::path> programs() {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(kFolder)) {
@@ -72,12 +83,15 @@ std::string output_of(const fs::path& path) {
   }
   const fs::path errors =
       fs::temp_directory_path() / ("colauto-golden-" + name + std::to_string(getpid()));
+  const fs::path input = errors.string() + ".in";
+  std::ofstream(input, std::ios::binary) << standard_input(path);
   int status = 0;
   std::string text = capture("cd '" + kFolder.string() + "' && NO_COLOR=1 '" COLAUTO_BINARY "' " +
-                                 command + " 2>'" + errors.string() + "' </dev/null",
+                                 command + " 2>'" + errors.string() + "' <'" + input.string() + "'",
                              status);
   text += read_file(errors);
   fs::remove(errors);
+  fs::remove(input);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return text + "exit " + std::to_string(code) + "\n";
 }
