@@ -57,7 +57,7 @@ double region_steps(const ir::Graph& g, ir::RegionId id, const ir::Bindings& bin
 
 Diagnostic too_large(double steps) {
   Diagnostic error = make_error(
-      DiagId::E0511,
+      DiagId::E0513,
       fmt::format("evaluating this one element at a time would take {} steps",
                   with_commas(steps)),
       kExitRunFailed);
