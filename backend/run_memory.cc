@@ -37,9 +37,13 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64
   persistent_ = aligned(persistent_bytes);
   region_ = aligned(region_bytes);
   const int64_t have = machine_bytes();
-  const auto too_little = [&](const std::string& limit, int status) {
+  const auto too_little = [&](const char* whose, int64_t limit, int status) {
+    // Sizes that round alike are told apart in bytes.
+    const bool alike = bytes_text(bytes()) == bytes_text(limit);
+    const auto text = [&](int64_t n) { return alike ? fmt::format("{} B", n) : bytes_text(n); };
     Diagnostic error = make_error(
-        DiagId::E0703, fmt::format("the run needs {}, {}", bytes_text(bytes()), limit), status);
+        DiagId::E0703, fmt::format("the run needs {}, {} {}", text(bytes()), whose, text(limit)),
+        status);
     error.note(
         fmt::format("{} bytes: parameters and optimizer {}, gradients and a step's own tensors {}",
                     bytes(), bytes_text(persistent_), bytes_text(region_)));
@@ -48,11 +52,8 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64
         "batch");
     return error;
   };
-  const std::string machine = fmt::format("this machine has {}", bytes_text(have));
-  if (budget > 0 && bytes() > budget) {
-    return too_little(fmt::format("the budget is {}", bytes_text(budget)), kExitNoPlan);
-  }
-  if (bytes() > have) return too_little(machine, kExitNoPlan);
+  if (budget > 0 && bytes() > budget) return too_little("the budget is", budget, kExitNoPlan);
+  if (bytes() > have) return too_little("this machine has", have, kExitNoPlan);
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t body = std::max<int64_t>((bytes() + page - 1) / page * page, page);
   mapped_ = body + page;
@@ -60,7 +61,7 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
-    return too_little(machine, kExitRunFailed);
+    return too_little("this machine has", have, kExitRunFailed);
   }
   auto* start = static_cast<std::byte*>(mapping_);
   // The region ends (up to alignment) at the guard page.

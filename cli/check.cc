@@ -140,7 +140,10 @@ int run_check(const CheckFlags& flags, CommonOptions& common) {
     for (const std::string& form : common.emit) {
       if (status == kExitOk) status = emit(common, program, form);
     }
-    if (!flags.types && common.emit.empty() && status == kExitOk && !common.quiet) {
+    const bool document = common.error_format == ErrorFormat::kJson;
+    if (document && program.diagnostics.all().empty())  // a reader of JSON gets JSON
+      fmt::print(stderr, "{}\n", render_json(program.diagnostics, program.sources).dump());
+    if (!flags.types && common.emit.empty() && status == kExitOk && !common.quiet && !document) {
       print(fmt::format("{}: no errors\n", common.file));
     }
   }

@@ -33,6 +33,15 @@ int run_explain(std::string id, const CommonOptions& common) {
   }
   std::transform(id.begin(), id.end(), id.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  // `203` is E0203; so is `E203`.
+  const size_t digits = std::min(id.find_first_of("0123456789"), id.size());
+  const bool number =
+      digits < id.size() && id.find_first_not_of("0123456789", digits) == std::string::npos;
+  if (number && digits <= 1 && id.size() - digits < 4)
+    id = (digits == 1 ? id.substr(0, 1) : "E") + std::string(4 - (id.size() - digits), '0') +
+         id.substr(digits);
+  else if (number && digits == 0)
+    id = "E" + id;
   const auto row =
       std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return id == r.id; });
   if (row == rows().end()) {

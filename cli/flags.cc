@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <system_error>
 
 #include "cli/command.h"
@@ -18,6 +20,17 @@ CLI::Validator at_least(int64_t least) {
     }
     if (value < least) return fmt::format("`{}` is below {}", text, least);
     return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator finite_from_zero() {
+  const auto check = [](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') return fmt::format("`{}` is not a number", text);
+    if (!std::isfinite(value)) return fmt::format("`{}` is not finite", text);
+    return value < 0 ? fmt::format("`{}` is below 0", text) : "";
   };
   return CLI::Validator(check, "");
 }
@@ -96,12 +109,13 @@ void add_training_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("--init", common.init, "a file or folder to start from")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  app.add_option("--resume", common.resume,
-                 "go on from a checkpoint (alone: the newest in save.to)")
-      ->type_name("[DIR]")
-      ->expected(0, 1)
-      ->default_str("");
-  app.add_flag("--overwrite", common.overwrite, "replace another run's checkpoints");
+  auto* resume = app.add_option("--resume", common.resume,
+                                "go on from a checkpoint (alone: the newest in save.to)")
+                     ->type_name("[DIR]")
+                     ->expected(0, 1)
+                     ->default_str("");
+  app.add_flag("--overwrite", common.overwrite, "replace another run's checkpoints")
+      ->excludes(resume);
   app.add_flag("--dry-run", common.dry_run, "print what would run, without running it");
   app.add_option("--trace", common.trace, "write a trace for chrome://tracing")->type_name("FILE");
 }

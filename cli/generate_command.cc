@@ -105,14 +105,14 @@ Action declare_generate(CLI::App& app, CommonOptions& common) {
       ->type_name("TEXT");
   app.add_option("--tokens", own->tokens, "how many to add (default 200)")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   app.add_option("--temperature", own->temperature,
                  "above 1 is wilder, 0 always the likeliest (default 1)")
       ->type_name("T")
-      ->check(CLI::NonNegativeNumber);
+      ->check(finite_from_zero());
   app.add_option("--top-k", own->top_k, "draw among the K likeliest (default: all)")
       ->type_name("K")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(1));
   app.add_option("--seed", common.seed, "another seed gives another text (default 0)")
       ->type_name("N");
   app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")

@@ -42,14 +42,16 @@ Result<std::vector<std::pair<std::string, backend::NpyFile>>> open_inputs(
   }
   std::vector<std::pair<std::string, backend::NpyFile>> files;
   for (const std::string& flag : flags) {
-    auto [name, path] = split(flag);
-    if (name.empty() && names.size() == 1) name = names[0];
+    auto [given, path] = split(flag);
+    const std::string name = given.empty() && names.size() == 1 ? names[0] : given;
     if (std::find(names.begin(), names.end(), name) == names.end()) {
       Diagnostic error =
           usage(fmt::format("`--in {}`: the model has no argument `{}`", flag, name));
       error.note(fmt::format("its arguments are `{}`", fmt::join(names, "`, `")));
       return error;
     }
+    if (std::any_of(files.begin(), files.end(), [&](const auto& f) { return f.first == name; }))
+      return usage(fmt::format("`--in {}`: the argument `{}` has a file already", flag, name));
     CAD_TRY(file, backend::NpyFile::open(path));
     files.emplace_back(name, std::move(file));
   }
@@ -211,6 +213,10 @@ int run_predict(const PredictFlags& flags, const CommonOptions& common) {
   if (flags.out.size() > results)
     return fail(common,
                 usage(fmt::format("{} `--out` files for {} results", flags.out.size(), results)));
+  for (const std::string& out : flags.out) {
+    if (Status status = probe_output(split(out).second); !status.ok())
+      return fail(common, status.error());
+  }
   std::vector<Diagnostic> warnings;
   if (Status status = inference->start(init, common.seed.value_or(0), warnings); !status.ok())
     return fail(common, program.sources, status.error());

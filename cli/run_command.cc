@@ -121,6 +121,10 @@ int run_program(const RunOptions& own, const CommonOptions& common) {
   options.trainer.budget = *budget;
   options.trainer.passes = &passes;
   options.save_folder = save_folder(common, *spec);
+  for (const std::string& file : {common.log, common.trace}) {
+    if (file.empty()) continue;
+    if (Status status = probe_output(file); !status.ok()) return fail(common, status.error());
+  }
   if (common.dry_run) {
     program.timings.start("compile");
     auto trainer = backend::Trainer::create(std::move(*spec), options.trainer);

@@ -1,12 +1,19 @@
 // cli/training_common.cc -- see cli/training_common.h.
 #include "cli/training_common.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include <fmt/format.h>
+
+#include "base/suggest.h"
 
 namespace cad::cli {
 namespace {
@@ -42,27 +49,36 @@ std::optional<Diagnostic> check_one_device(const CommonOptions& common) {
 
 Result<int64_t> memory_budget(const CommonOptions& common) {
   if (common.budget.empty()) return int64_t{0};
+  // Decimal and binary units; `kB` as the SI writes it, and `KB` as most people do.
   static const std::map<std::string, double> units = {
-      {"", 1},      {"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
-      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-  char* end = nullptr;
-  const double number = std::strtod(common.budget.c_str(), &end);
-  std::string unit(end);
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
-                                                                 : unit.find_first_not_of(' '));
-  const bool percent = unit == "%";
-  const auto found = units.find(unit);
-  if (end == common.budget.c_str() || !(number > 0) || !(number < 1e18) ||
-      (!percent && found == units.end())) {
+      {"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},
+      {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"%", 0.01},
+      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  const auto wrong = [&](const std::string& why) {
     Diagnostic error =
-        make_error(DiagId::E0503,
-                   fmt::format("`--budget {}` is no amount of memory", common.budget), kExitUsage);
+        make_error(DiagId::E0503, fmt::format("`--budget {}`: {}", common.budget, why), kExitUsage);
     error.help("write `--budget 8GiB`, or `--budget 60%` of this machine");
     return error;
+  };
+  char* end = nullptr;
+  const double number = std::strtod(common.budget.c_str(), &end);
+  if (end == common.budget.c_str()) return wrong("no amount of memory");
+  std::string unit(end);
+  unit.erase(0, std::min(unit.size(), unit.find_first_not_of(' ')));
+  const auto found = units.find(unit);
+  if (found == units.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, factor] : units) names.push_back(name);
+    Diagnostic error = wrong(fmt::format("unknown unit `{}`", unit));
+    if (const auto near = suggest(unit, names))
+      error.help(fmt::format("did you mean `{}`?", *near));
+    return error;
   }
-  const double bytes = percent
-                           ? number / 100 * static_cast<double>(backend::RunMemory::machine_bytes())
-                           : number * found->second;
+  if (!(number > 0)) return wrong("the amount is above 0");
+  if (unit == "%" && number > 100) return wrong("this machine has 100%");
+  const double whole = unit == "%" ? static_cast<double>(backend::RunMemory::machine_bytes()) : 1;
+  const double bytes = number * found->second * whole;
+  if (!(bytes < 9e18)) return wrong("more bytes than 64 bits can count");
   return std::max<int64_t>(1, static_cast<int64_t>(bytes));
 }
 
@@ -125,6 +141,20 @@ std::optional<Diagnostic> unbound_dim(const ir::Graph& graph, const ir::Bindings
     if (auto error = check(graph.type(result))) return error;
   }
   return std::nullopt;
+}
+
+Status probe_output(const std::string& path) {
+  std::error_code ignored;
+  const bool there = fs::exists(path, ignored);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) {
+    return make_error(DiagId::E0602,
+                      fmt::format("cannot write `{}`: {}", path, std::strerror(errno)),
+                      kExitRunFailed);
+  }
+  ::close(file);
+  if (!there) ::unlink(path.c_str());
+  return Ok{};
 }
 
 void print_warnings(const CommonOptions& common, const Sources& sources,

@@ -16,7 +16,7 @@ namespace cad::cli {
 // E0504 when more than one device is asked for: this build runs one.
 std::optional<Diagnostic> check_one_device(const CommonOptions& common);
 
-// `--budget`: "8GiB", "512 MiB", "3072" (bytes) or "60%" of this machine; 0 when not given. E0503.
+// `--budget`: "8GiB", "512 MB", "3072" (bytes) or "60%" of this machine; 0 when not given. E0503.
 Result<int64_t> memory_budget(const CommonOptions& common);
 
 // The chosen train section, --save and --init applied. Relative names of flags are relative to the
@@ -32,6 +32,9 @@ std::vector<ir::InitFile> trained_files(const CommonOptions& common, const std::
 
 // E0323 for the first dim of `graph` that `bindings` does not bind.
 std::optional<Diagnostic> unbound_dim(const ir::Graph& graph, const ir::Bindings& bindings);
+
+// E0602 when `path` cannot be written: found before the work whose result it takes. Leaves no file.
+Status probe_output(const std::string& path);
 
 void print_warnings(const CommonOptions& common, const Sources& sources,
                     const std::vector<Diagnostic>& warnings);

@@ -91,4 +91,24 @@ const Expr* plain_name(const Ast& ast, const DimSide& side) {
   return expr.kind == ExprKind::kName ? &expr : nullptr;
 }
 
+void collect_names(const Ast& ast, ExprId id, std::set<std::string>& names) {
+  if (!id.valid()) return;
+  for (ExprId part : left_spine(ast, id)) {
+    const Expr& e = ast.expr(part);
+    if (e.kind == ExprKind::kName) names.insert(e.text);
+    if (e.kind == ExprKind::kParen) collect_names(ast, e.left, names);
+    if (e.kind == ExprKind::kUnary || e.kind == ExprKind::kBinary)
+      collect_names(ast, e.right, names);
+    for (const Arg& a : e.args) collect_names(ast, a.value, names);
+    for (const DimItem& item : e.dims) {
+      for (const DimSide* side : {&item.left, &item.right}) {
+        for (ExprId d : side->dims) collect_names(ast, d, names);
+      }
+      if (!item.name.empty()) names.insert(item.name.text);
+      collect_names(ast, item.value, names);
+      collect_names(ast, item.end, names);
+    }
+  }
+}
+
 }  // namespace cad::frontend

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -295,6 +296,9 @@ std::vector<ExprId> left_spine(const Ast& ast, ExprId id);
 
 // The expression inside any parentheses.
 ExprId strip_parens(const Ast& ast, ExprId id);
+
+// Every name that an expression mentions, with those of its brackets.
+void collect_names(const Ast& ast, ExprId expr, std::set<std::string>& names);
 
 // The plain name a dim side consists of, or nullptr: `T`.
 const Expr* plain_name(const Ast& ast, const DimSide& side);

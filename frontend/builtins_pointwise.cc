@@ -250,6 +250,7 @@ EValue cast_to(Elaborator& e, Call& call, DType dtype) {
   if (a[0]->is_number()) {
     if (dtype == DType::kI32) {
       const auto n = e.value_of(*a[0]->number);
+      if (n && !e.fits_i32(Scalar(std::trunc(*n)), a.spans[0])) return {};
       if (n) return e.tensor_of(e.constant(Scalar(std::trunc(*n)), dtype), call.span);
       if (a[0]->whole) return e.tensor_of(e.constant(*a[0]->number, dtype), call.span);
       return e.tensor_of(e.cast(e.constant(*a[0]->number, DType::kF32), dtype), call.span);

@@ -1,6 +1,8 @@
 // frontend/builtins_random.cc -- random values and dropout. A stream is keyed by the call's site
 // (the path of the body and a name for the call in source order) and the numbers of the loops
 // around it.
+#include <cmath>
+
 #include "frontend/builtins.h"
 
 namespace cad::frontend {
@@ -44,6 +46,28 @@ EValue builtin_dropout(Elaborator& e, Call& call) {
 
 namespace {
 
+// Arguments that are tensors are not known here, and neither are sizes without a number.
+bool in_range(Elaborator& e, const Call& call, Op op, const BuiltinArgs& a) {
+  std::vector<std::optional<double>> known;
+  for (const EValue* v : a.values)
+    known.push_back(v != nullptr && v->is_number() ? e.value_of(*v->number) : std::nullopt);
+  const auto refuse = [&](size_t i, const char* wanted) {
+    e.error(DiagId::E0215, a.spans[i],
+            fmt::format("`{}` cannot draw with {}", call.name, *known[i]), wanted);
+    return false;
+  };
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (known[i] && !std::isfinite(*known[i])) return refuse(i, "a finite number is wanted");
+  }
+  if (op == Op::kNormal && known[0] && *known[0] < 0)
+    return refuse(0, "the deviation is at least 0");
+  if (op == Op::kBernoulli && known[0] && (*known[0] < 0 || *known[0] > 1))
+    return refuse(0, "a probability lies in [0, 1]");
+  if (op == Op::kUniform && known[0] && known[1] && *known[1] < *known[0])
+    return refuse(1, "below the lower end");
+  return true;
+}
+
 EValue draw(Elaborator& e, Call& call, Op op, std::initializer_list<const char*> names,
             std::vector<double> defaults) {
   if (call.dims == nullptr) {
@@ -61,6 +85,7 @@ EValue draw(Elaborator& e, Call& call, Op op, std::initializer_list<const char*>
   if (!a.ok) return {};
   auto dims = e.dims_of_items(call);
   if (!dims) return {};
+  if (!in_range(e, call, op, a)) return {};
   std::vector<ValueId> operands;
   for (size_t i = 0; i < a.values.size(); ++i) {
     if (a[i] == nullptr) {

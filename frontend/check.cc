@@ -14,29 +14,11 @@ namespace cad::frontend {
 
 namespace {
 
-// Every name that a body's expressions mention, with those of brackets.
-void names_in(const Ast& ast, ExprId id, std::set<std::string>& names) {
-  if (!id.valid()) return;
-  for (ExprId part : left_spine(ast, id)) {
-    const Expr& e = ast.expr(part);
-    if (e.kind == ExprKind::kName) names.insert(e.text);
-    if (e.kind == ExprKind::kParen) names_in(ast, e.left, names);
-    if (e.kind == ExprKind::kUnary || e.kind == ExprKind::kBinary) names_in(ast, e.right, names);
-    for (const Arg& a : e.args) names_in(ast, a.value, names);
-    for (const DimItem& item : e.dims) {
-      for (const DimSide* side : {&item.left, &item.right}) {
-        for (ExprId d : side->dims) names_in(ast, d, names);
-      }
-      if (!item.name.empty()) names.insert(item.name.text);
-      names_in(ast, item.value, names);
-      names_in(ast, item.end, names);
-    }
-  }
-}
+constexpr int kMaxCalls = 200;  // how deep calls nest
 
 void names_in_type(const Ast& ast, TypeId id, std::set<std::string>& names) {
   if (!id.valid()) return;
-  for (const DimTerm& t : ast.type(id).terms) names_in(ast, t.dim, names);
+  for (const DimTerm& t : ast.type(id).terms) collect_names(ast, t.dim, names);
   for (TypeId e : ast.type(id).elements) names_in_type(ast, e, names);
 }
 
@@ -49,7 +31,7 @@ struct Mentions {
 void mentions(const Ast& ast, const std::vector<StmtId>& body, Mentions& out) {
   for (StmtId id : body) {
     const Stmt& s = ast.stmt(id);
-    names_in(ast, s.value, out.names);
+    collect_names(ast, s.value, out.names);
     names_in_type(ast, s.type, out.names);
     if (s.value.valid()) {
       collect_callees(ast, s.value, out.callees);
@@ -62,10 +44,10 @@ void mentions(const Ast& ast, const std::vector<StmtId>& body, Mentions& out) {
       }
     }
     for (ExprId v : s.values) {
-      names_in(ast, v, out.names);
+      collect_names(ast, v, out.names);
       collect_callees(ast, v, out.callees);
     }
-    for (const DimBind& b : s.binds) names_in(ast, b.value, out.names);
+    for (const DimBind& b : s.binds) collect_names(ast, b.value, out.names);
     mentions(ast, s.body, out);
   }
 }
@@ -132,6 +114,7 @@ class Order {
       }
       on_path_.erase(d);
       done_.insert(d);
+      measure(d);
       order_.push_back(d);
       path.pop_back();
     }
@@ -139,6 +122,20 @@ class Order {
   std::vector<Definition*> take() { return std::move(order_); }
 
  private:
+  // Lowering expands calls, one in the other.
+  void measure(Definition* d) {
+    int& depth = depth_[d];
+    for (const Definition* callee : d->callees) depth = std::max(depth, depth_[callee] + 1);
+    if (depth <= kMaxCalls) return;
+    d->signature.broken = true;  // so that its callers are silent
+    if (depth != kMaxCalls + 1) return;
+    Diagnostic e =
+        make_diagnostic(DiagId::E0005, d->name_span(), "calls nest too deeply",
+                        fmt::format("`{}` is more than {} calls deep", d->name, kMaxCalls));
+    e.help("iterate with `repeat`");
+    diagnostics_.add(std::move(e));
+  }
+
   void circle(const std::vector<std::pair<Definition*, size_t>>& path, Definition* callee) {
     std::string way;
     bool in = false;
@@ -158,6 +155,7 @@ class Order {
 
   Diagnostics& diagnostics_;
   std::set<Definition*> done_, on_path_, reported_;
+  std::map<const Definition*, int> depth_;  // of the calls below
   std::vector<Definition*> order_;
 };
 

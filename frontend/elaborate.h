@@ -93,6 +93,9 @@ std::optional<ir::Scalar> constant_expression(const Module& module, const Ast& a
 std::optional<ir::Size> size_expression(const Module& module, const Unit& unit, ExprId expr,
                                         Diagnostics& diagnostics);
 
+// The model that CheckOptions::model names, else the last of the file; nullptr sets `error`.
+const Definition* chosen_model(const Module& module, Diagnostic& error);
+
 // Definitions by name as a section sees them (file, library, `alias.Name`); nullptr when unknown.
 const Definition* find_definition(const Module& module, const std::string& dotted);
 

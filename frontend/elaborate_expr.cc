@@ -126,6 +126,12 @@ EValue Elaborator::leaf(const Expr& e, const DimList* target) {
 EValue Elaborator::eval(ExprId id, const DimList* target) {
   if (!id.valid()) return {};
   const Ast& ast = *body->ast;
+  // One body nests at most kMaxNesting deep; bodies of calls in calls nest on top of each other.
+  if (nesting_ > 2 * kMaxNesting) {
+    error(DiagId::E0005, ast.expr(id).span, "nested too deeply", "in calls of calls");
+    return {};
+  }
+  ++nesting_;
   const std::vector<ExprId> spine = left_spine(ast, id);
   // Operators at the top of the expression, from here up, are those a typed binding broadcasts.
   size_t top = spine.size();
@@ -136,6 +142,7 @@ EValue Elaborator::eval(ExprId id, const DimList* target) {
     const Expr& e = ast.expr(spine[i]);
     v = step(v, e, target != nullptr && i >= top ? target : nullptr);
   }
+  --nesting_;
   if (v.error()) statement_failed_ = true;
   return v;
 }

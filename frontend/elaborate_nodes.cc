@@ -93,6 +93,15 @@ ValueId Elaborator::constant(const ir::Scalar& s, DType dtype) {
   return node(Op::kConst, {}, std::move(attrs));
 }
 
+// Whole numbers of tensors have 32 bits; a number beyond them would wrap.
+bool Elaborator::fits_i32(const ir::Scalar& s, Span span) {
+  const auto value = value_of(s);
+  if (!value || (*value >= -2147483648.0 && *value <= 2147483647.0)) return true;
+  error(DiagId::E0215, span, fmt::format("{} does not fit `i32`", *value),
+        "beyond -2147483648 .. 2147483647");
+  return false;
+}
+
 ValueId Elaborator::cast(ValueId v, DType dtype) {
   v = local(v);
   if (graph.type(v).dtype == dtype) return v;
@@ -128,6 +137,8 @@ std::optional<ValueId> Elaborator::as_tensor(const EValue& v, std::optional<DTyp
           return std::nullopt;
         }
       }
+      if (dtype == DType::kI32 && !fits_i32(*v.number, v.span.valid() ? v.span : op_span))
+        return std::nullopt;
       return constant(*v.number, dtype);
     }
     case EValue::Kind::kBool: {

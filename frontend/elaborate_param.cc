@@ -1,6 +1,7 @@
 // frontend/elaborate_param.cc -- what a body owns: parameters and states with their initialisers,
 // and instances made by `use`. Reading them from inside loops is elaborate_repeat.cc.
 #include <algorithm>
+#include <cmath>
 
 #include "base/suggest.h"
 #include "frontend/elaborator.h"
@@ -118,7 +119,13 @@ std::optional<ir::Init> Elaborator::initialiser(ExprId id, const DimList& dims) 
                 : name == "normal" ? ir::Init::Kind::kNormal
                                    : ir::Init::Kind::kUniform;
     init.scale = *v.number;
-    return init;
+    const auto value = value_of(init.scale);
+    const bool fine =
+        !value || (name == "constant" ? !std::isnan(*value) : *value >= 0 && std::isfinite(*value));
+    if (fine) return init;
+    error(DiagId::E0215, v.span, fmt::format("`{}({})` is no initialiser", name, *value),
+          name == "constant" ? "not a number" : "a finite number, at least 0");
+    return std::nullopt;
   }
   if (e.kind == ExprKind::kDims && name == "kaiming") {
     DimList in;

@@ -205,6 +205,7 @@ class Elaborator {
   ir::ValueId constant(const ir::Scalar& s, ir::DType dtype);
   std::optional<ir::ValueId> as_tensor(const EValue& v, std::optional<ir::DType> like, Span op_span,
                                        const std::string& what);
+  bool fits_i32(const ir::Scalar& s, Span span);  // reports when not; unknown sizes fit
   ir::ValueId as_f32(ir::ValueId v);
   ir::ValueId cast(ir::ValueId v, ir::DType dtype);
   const ir::Type& type(ir::ValueId v) const { return graph.type(v); }
@@ -409,6 +410,7 @@ class Elaborator {
   std::unique_ptr<ScopeNames> section_names_;
   std::map<std::string, int> section_counts_;
   bool statement_failed_ = false;    // something of this statement is an error value
+  int nesting_ = 0;                  // of eval() in eval()
   bool statement_reported_ = false;  // one root error a statement
   std::unique_ptr<Diagnostic> swallowed_;
 

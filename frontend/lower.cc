@@ -8,8 +8,6 @@
 
 namespace cad::frontend {
 
-namespace {
-
 const Definition* chosen_model(const Module& module, Diagnostic& error) {
   const Definition* last = nullptr;
   std::vector<std::string> names;
@@ -36,8 +34,6 @@ const Definition* chosen_model(const Module& module, Diagnostic& error) {
   }
   return last;
 }
-
-}  // namespace
 
 Result<ir::Graph> lower_model(const Module& module, bool training, ir::DType precision) {
   Diagnostic error = make_error(DiagId::E0121, "no model", kExitProgram);

@@ -68,6 +68,46 @@ std::optional<ir::Graph> lower_update(const Module& module, const OptimizerUse& 
   return graph;
 }
 
+// Constants of the library's schedules that have no meaning: a warmup of 0 steps would divide by 0.
+bool sound_constants(const Module& module, const Definition& schedule, const Expr& call,
+                     Diagnostics& diagnostics) {
+  struct Range {
+    const char* schedule;
+    const char* constant;
+    double least;
+    const char* wanted;
+    const char* help;
+  };
+  static const Range kRanges[] = {
+      {"linear", "warmup", 0, "a number, at least 0", ""},
+      {"cosine", "warmup", 0, "a number, at least 0", ""},
+      {"inverse_sqrt", "warmup", 1, "a number, at least 1",
+       "the rate is p * min(t / warmup, sqrt(warmup / t)): leave `warmup` out for p / sqrt(t)"},
+      {"step", "every", 1, "a whole number, at least 1", ""}};
+  if (!schedule.unit->library) return true;
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    const Arg& arg = call.args[i];
+    const auto& parameters = schedule.signature.parameters;
+    const std::string name = !arg.name.empty()           ? arg.name.text
+                             : i + 2 < parameters.size() ? parameters[i + 2].name
+                                                         : "";
+    for (const Range& range : kRanges) {
+      if (schedule.name != range.schedule || name != range.constant) continue;
+      Diagnostics silent;  // what is no constant is reported by the call
+      const auto number = constant_expression(module, module.main(), arg.value, silent);
+      const auto known = number ? number->evaluate(module.bindings) : std::nullopt;
+      if (!known || *known >= range.least) continue;
+      Diagnostic d = make_diagnostic(
+          DiagId::E0304, module.main().ast.expr(arg.value).span,
+          fmt::format("`{}` of `{}` wants {}, not {}", name, schedule.name, range.wanted, *known));
+      if (*range.help != '\0') d.help(range.help);
+      diagnostics.add(std::move(d));
+      return false;
+    }
+  }
+  return true;
+}
+
 std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr,
                                         Diagnostics& diagnostics) {
   Lowering low(module, {}, diagnostics);
@@ -107,6 +147,7 @@ std::optional<ir::Graph> lower_schedule(const Module& module, ExprId expr,
   }
   ir::ValueId lr;
   if (schedule != nullptr) {
+    if (!sound_constants(module, *schedule, e, diagnostics)) return std::nullopt;
     auto results = low.call(*schedule, {t, steps}, e.args, e.span);
     if (!results || results->size() != 1) return std::nullopt;
     lr = results->at(0);

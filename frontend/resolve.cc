@@ -6,6 +6,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/embedded.h"
 #include "base/suggest.h"
@@ -218,12 +219,7 @@ class Loader {
     const std::string& own = module_.sources->file(unit.ast.file).path;
     const std::string path =
         normal_path(item.path[0] == '/' ? item.path : folder_of(own) + item.path);
-    if (std::find(loading_.begin(), loading_.end(), path) != loading_.end()) {
-      diagnostics_.add(make_diagnostic(DiagId::E0106, item.path_span,
-                                       fmt::format("`{}` imports itself", item.path),
-                                       "an import in a circle"));
-      return;
-    }
+    if (circle(item, path)) return;
     Unit* target = nullptr;
     if (auto at = by_path_.find(path); at != by_path_.end()) {
       target = at->second;
@@ -248,6 +244,28 @@ class Loader {
     }
     if (!alias.empty()) unit.imports[alias] = target;
   }
+
+  bool circle(const Item& item, const std::string& path) {
+    const auto first = std::find(loading_.begin(), loading_.end(), path);
+    if (first == loading_.end() && loading_.size() < kMaxImports) return false;
+    if (first == loading_.end()) {
+      diagnostics_.add(make_diagnostic(DiagId::E0106, item.path_span, "imports nest too deeply",
+                                       fmt::format("more than {} files deep", kMaxImports)));
+      return true;
+    }
+    Diagnostic d =
+        make_diagnostic(DiagId::E0106, item.path_span, fmt::format("`{}` imports itself", path),
+                        "an import in a circle");
+    if (loading_.end() - first > 1) {
+      d.note(fmt::format("the circle is `{}` -> `{}`",
+                         fmt::join(std::vector<std::string>(first, loading_.end()), "` -> `"),
+                         path));
+    }
+    diagnostics_.add(std::move(d));
+    return true;
+  }
+
+  static constexpr size_t kMaxImports = 200;
 
   Module& module_;
   FileReader& reader_;

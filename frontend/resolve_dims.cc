@@ -2,6 +2,7 @@
 // `--set` beats `train` beats the declaration; free dims get values for `bindings` only, so that
 // definitions are checked for every value they may take.
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -31,18 +32,12 @@ class Resolver {
 
   bool dim(DimDecl& decl) {
     using State = DimDecl::State;
-    if (decl.state == State::kResolved) return true;
-    if (decl.state == State::kFailed) return false;
     if (decl.state == State::kResolving) {
       circle("dim", decl.name, decl.span);
       decl.state = State::kFailed;
-      return false;
     }
-    decl.state = State::kResolving;
-    const bool ok = size_of(decl);
-    if (decl.state == State::kFailed) return false;
-    decl.state = ok ? State::kResolved : State::kFailed;
-    return ok;
+    if (decl.state == State::kUnresolved) resolve({&decl, nullptr});
+    return decl.state == State::kResolved;
   }
 
   Constant let(LetDecl& decl) {
@@ -51,25 +46,8 @@ class Resolver {
       circle("let", decl.name, decl.span);
       decl.state = State::kFailed;
     }
+    if (decl.state == State::kUnresolved) resolve({nullptr, &decl});
     if (decl.state == State::kFailed) return {};
-    if (decl.state == State::kUnresolved) {
-      decl.state = State::kResolving;
-      Constant value;
-      if (auto set = override_of(decl)) {
-        value = Constant::of(ir::Scalar(*set), std::floor(*set) == *set);
-        decl.overridden = true;
-      } else {
-        value = evaluate_constant(decl.unit->ast, decl.value, names(*decl.unit), diagnostics_);
-      }
-      if (value.kind == Constant::Kind::kError || decl.state == State::kFailed) {
-        decl.state = State::kFailed;
-        return {};
-      }
-      decl.is_bool = value.kind == Constant::Kind::kBool;
-      decl.bool_value = value.flag == 1;
-      decl.scalar = value.number;
-      decl.state = State::kResolved;
-    }
     if (decl.is_bool) return Constant::of(decl.bool_value);
     return Constant::of(decl.scalar, decl.scalar.is_whole());
   }
@@ -79,6 +57,94 @@ class Resolver {
   }
 
  private:
+  struct Declared {  // one of the two
+    DimDecl* dim = nullptr;
+    LetDecl* let = nullptr;
+  };
+  struct Visit {
+    Declared what;
+    std::vector<Declared> needs;
+    size_t next = 0;
+  };
+
+  // What the declaration is made of comes first, on a stack of our own: chains may be of any
+  // length. A need that is met while it waits on that stack is found to be a circle by dim() and
+  // let() when the declaration that needs it is evaluated.
+  void resolve(Declared root) {
+    std::vector<Visit> path;
+    const auto enter = [&](Declared d) {
+      if (d.dim != nullptr) d.dim->state = DimDecl::State::kResolving;
+      if (d.let != nullptr) d.let->state = LetDecl::State::kResolving;
+      path.push_back({d, needs_of(d), 0});
+    };
+    enter(root);
+    while (!path.empty()) {
+      Visit& visit = path.back();
+      if (visit.next < visit.needs.size()) {
+        const Declared need = visit.needs[visit.next++];
+        if (need.dim != nullptr ? need.dim->state == DimDecl::State::kUnresolved
+                                : need.let->state == LetDecl::State::kUnresolved)
+          enter(need);
+        continue;
+      }
+      const Declared done = visit.what;
+      path.pop_back();
+      done.dim != nullptr ? finish(*done.dim) : finish(*done.let);
+    }
+  }
+
+  std::vector<Declared> needs_of(Declared d) {
+    const Unit& unit = d.dim != nullptr ? *d.dim->unit : *d.let->unit;
+    std::set<std::string> names;
+    if (d.dim != nullptr || !override_of(*d.let))
+      collect_names(unit.ast, d.dim != nullptr ? d.dim->value : d.let->value, names);
+    std::vector<Declared> needs;
+    for (const std::string& name : names) {
+      if (auto let = unit.lets.find(name); let != unit.lets.end()) {
+        needs.push_back({nullptr, const_cast<LetDecl*>(&let->second)});
+      } else if (unit.dims.count(name) != 0) {
+        needs.push_back({&module_.dims.at(name), nullptr});
+      }
+    }
+    return needs;
+  }
+
+  void finish(DimDecl& decl) {
+    const bool ok = size_of(decl) && decl.state != DimDecl::State::kFailed;
+    decl.state = ok ? DimDecl::State::kResolved : DimDecl::State::kFailed;
+  }
+
+  void finish(LetDecl& decl) {
+    Constant value;
+    if (auto set = override_of(decl)) {
+      value = Constant::of(ir::Scalar(*set), std::floor(*set) == *set);
+      decl.overridden = true;
+    } else {
+      value = evaluate_constant(decl.unit->ast, decl.value, names(*decl.unit), diagnostics_);
+    }
+    const bool failed = value.kind == Constant::Kind::kError ||
+                        decl.state == LetDecl::State::kFailed ||
+                        too_long(value.number.str(), "value", decl.name, decl.span);
+    decl.state = failed ? LetDecl::State::kFailed : LetDecl::State::kResolved;
+    if (failed) return;
+    decl.is_bool = value.kind == Constant::Kind::kBool;
+    decl.bool_value = value.flag == 1;
+    decl.scalar = value.number;
+  }
+
+  // Expressions that grow from declaration to declaration, as in `dim A = B // 2 + 1` a thousand
+  // times over: walks over them recurse, and their text may grow like the square.
+  bool too_long(const std::string& text, const char* what, const std::string& name, Span span) {
+    constexpr size_t kLongest = 20'000;
+    if (text.size() <= kLongest) return false;
+    Diagnostic d = make_diagnostic(
+        DiagId::E0005, span, fmt::format("the {} of `{}` is too long an expression", what, name),
+        fmt::format("over {} characters when written out", kLongest));
+    d.help("give a number to a dim that it is made of");
+    diagnostics_.add(std::move(d));
+    return true;
+  }
+
   std::optional<double> override_of(const LetDecl& decl) const {
     if (decl.unit != &module_.main()) return std::nullopt;
     auto at = module_.set_overrides.find(decl.name);
@@ -104,6 +170,7 @@ class Resolver {
         return false;
       }
       if (!size->symbols().empty()) {
+        if (too_long(size->str(), "size", decl.name, decl.span)) return false;
         decl.base = false;
         decl.size = *size;
         return true;

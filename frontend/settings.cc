@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/suggest.h"
+#include "frontend/elaborate.h"
 #include "frontend/parse.h"
 #include "frontend/section_tables.h"
 #include "frontend/section_values.h"
@@ -41,6 +42,7 @@ class SettingsReader {
 
   void run() {
     choose_train();
+    choose_model();
     std::set<std::string> seen;
     for (const Setting& setting : module_.options.settings) {
       if (!seen.insert(setting.name).second) {
@@ -72,6 +74,12 @@ class SettingsReader {
       d.note(fmt::format("the program has `{}`", fmt::join(names, "`, `")));
     }
     diagnostics_.add(d);
+  }
+
+  void choose_model() {
+    if (module_.options.model.empty() || module_.main().silent(module_.options.model)) return;
+    Diagnostic error = make_error(DiagId::E0121, "", kExitUsage);
+    if (chosen_model(module_, error) == nullptr) diagnostics_.add(std::move(error));
   }
 
   // ------------------------------------------------------------------ one --set
@@ -195,10 +203,11 @@ class SettingsReader {
 
   // ------------------------------------------------------------------ values
 
-  void unreadable(const Setting& setting, const std::string& wants) {
-    const std::string got = setting.value.empty()
-                                ? "the value is empty"
-                                : fmt::format("`{}` is not understood", setting.value);
+  // `why`: what is wrong with a value that can be read.
+  void unreadable(const Setting& setting, const std::string& wants, std::string why = "") {
+    const std::string got = setting.value.empty() ? "the value is empty"
+                            : why.empty() ? fmt::format("`{}` is not understood", setting.value)
+                                          : fmt::format("`{}` {}", setting.value, why);
     Diagnostic d = usage(DiagId::E0311, fmt::format("`--set {}`: {}", setting.name, got));
     d.note(fmt::format("`{}` wants {}", setting.name, wants));
     diagnostics_.add(d);
@@ -217,9 +226,7 @@ class SettingsReader {
     if (setting.value == "false") return 0;
     const ExprId id = parse_value(setting);
     if (!id.valid()) return std::nullopt;
-    auto number = plain_number(module_, ast_, id);
-    if (!number || std::isnan(*number)) return std::nullopt;
-    return number;
+    return plain_number(module_, ast_, id);
   }
 
   static bool numeric(KeyKind kind) {
@@ -277,17 +284,28 @@ class SettingsReader {
 
   void set_let(const Setting& setting) {
     auto number = parse_number(setting);
-    if (!number) return unreadable(setting, "a number, or `true` or `false`");
+    const char* wants = "a number, or `true` or `false`";
+    if (!number) return unreadable(setting, wants);
+    if (std::isnan(*number)) return unreadable(setting, wants, "is not a number");
     module_.set_overrides[setting.name] = {setting.value, *number, origin(setting), {}};
   }
 
   void set_dim(const Setting& setting) {
     if (!may_set(setting.name, fmt::format("--set {}", setting.name), {}, setting.value)) return;
     auto number = parse_number(setting);
-    if (!number || *number != std::floor(*number) || *number < 0 || *number > 9e18) {
-      return unreadable(setting, "a whole number, at least 0: it is a dim");
-    }
+    const char* wants = "a whole number, at least 0: it is a dim";
+    if (!number) return unreadable(setting, wants);
+    if (const char* why = no_size(*number); why != nullptr) return unreadable(setting, wants, why);
     module_.set_overrides[setting.name] = {setting.value, *number, origin(setting), {}};
+  }
+
+  // Why a number is no size; nullptr when it is one. Beyond 2^53 doubles skip whole numbers.
+  static const char* no_size(double x) {
+    if (std::isnan(x)) return "is not a number";
+    if (std::isinf(x)) return "is infinite";
+    if (x < 0) return "is below 0";
+    if (x != std::floor(x)) return "has a fraction";
+    return x > 9007199254740992.0 ? "is too large: sizes end at 2^53" : nullptr;
   }
 
   static std::string origin(const Setting& setting) {
@@ -370,10 +388,10 @@ class SettingsReader {
         diagnostics_.add(
             make_diagnostic(DiagId::E0303, span,
                             fmt::format("the dim `{}` wants a whole number, at least 0", name)));
-      } else if (*number != std::floor(*number) || *number < 0 || *number > 9e18) {
-        diagnostics_.add(
-            make_diagnostic(DiagId::E0304, span,
-                            fmt::format("the dim `{}` wants a whole number, at least 0", name)));
+      } else if (const char* why = no_size(*number); why != nullptr) {
+        diagnostics_.add(make_diagnostic(
+            DiagId::E0304, span, fmt::format("the dim `{}` wants a whole number, at least 0", name),
+            why));
       } else {
         const std::string text(module_.sources->text(span));
         const std::string of =

@@ -61,27 +61,48 @@ bool looks_like_utf16(std::string_view text) {
 
 }  // namespace
 
+namespace {
+
+// The place of byte `offset` of a text that is not UTF-8: in a copy whose odd bytes are `?`, so
+// that the line can be shown.
+Span readable_place(Sources& sources, const std::string& path, std::string text, size_t offset) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = sequence_length(text, at);
+    if (length == 0 || text[at] == 0) text[at] = '?';
+    at += length == 0 ? 1 : length;
+  }
+  const FileId file = sources.add(path, std::move(text));
+  return {file, static_cast<uint32_t>(offset), static_cast<uint32_t>(offset + 1)};
+}
+
+Diagnostic not_utf8(Sources& sources, const std::string& path, const std::string& text,
+                    size_t offset) {
+  const std::string byte = fmt::format("0x{:02X}", static_cast<unsigned char>(text[offset]));
+  Diagnostic error =
+      make_diagnostic(DiagId::E0016, readable_place(sources, path, text, offset),
+                      fmt::format("{} is not UTF-8: invalid byte {} in line {}, at byte offset {}",
+                                  path, byte, line_of(text, offset), offset),
+                      byte);
+  error.help("save the file as UTF-8");
+  return error;
+}
+
+}  // namespace
+
 Result<FileId> load_source(Sources& sources, std::string path, std::string text) {
-  if (looks_like_utf16(text)) {
-    Diagnostic error =
-        make_error(DiagId::E0016, fmt::format("{} is not UTF-8", path), kExitProgram);
-    error.note("it looks like UTF-16").help("save the file as UTF-8");
-    return error;
-  }
-  const size_t skipped = text.compare(0, kBom.size(), kBom) == 0 ? kBom.size() : 0;
-  if (const auto bad = first_invalid(std::string_view(text).substr(skipped))) {
-    const size_t offset = *bad + skipped;
-    Diagnostic error = make_error(
-        DiagId::E0016,
-        fmt::format("{} is not UTF-8: invalid byte 0x{:02X} in line {}, at byte offset {}", path,
-                    static_cast<unsigned char>(text[offset]), line_of(text, offset), offset),
-        kExitProgram);
-    error.help("save the file as UTF-8");
-    return error;
-  }
   if (text.size() >= UINT32_MAX) {
     return make_error(DiagId::E0016, fmt::format("{} is larger than 4 GiB", path), kExitProgram);
   }
+  if (looks_like_utf16(text)) {
+    // The mark, else the first zero byte.
+    const bool mark = static_cast<unsigned char>(text[0]) >= 0xFE;
+    Diagnostic error = not_utf8(sources, path, text, mark ? 0 : text.find('\0'));
+    error.note("it looks like UTF-16");
+    return error;
+  }
+  const size_t skipped = text.compare(0, kBom.size(), kBom) == 0 ? kBom.size() : 0;
+  if (const auto bad = first_invalid(std::string_view(text).substr(skipped)))
+    return not_utf8(sources, path, text, *bad + skipped);
   text.erase(0, skipped);
   return sources.add(std::move(path), std::move(text));
 }

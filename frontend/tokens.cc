@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "base/suggest.h"
@@ -282,6 +284,15 @@ void TokenTidier::take_string(size_t i) {
   emit(Tok::STRING, raw_[i].begin, raw_[i].end);
 }
 
+namespace {
+
+bool fits_double(std::string digits) {
+  digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
+  return std::isfinite(std::strtod(digits.c_str(), nullptr));
+}
+
+}  // namespace
+
 // Joins `80 GiB` and `300 GB/s`; finds `1e-3x`, `1.` and `.5`.
 void TokenTidier::take_number(size_t& i) {
   if (at_start()) statement_begin_ = out_.tokens.size();
@@ -296,6 +307,10 @@ void TokenTidier::take_number(size_t& i) {
   }
   const Token& number = raw_[i];
   uint32_t end = number.end;
+  if (std::string digits(raw_text(i)); !fits_double(digits)) {
+    report(make_diagnostic(DiagId::E0008, span(number.begin, number.end),
+                           fmt::format("`{}` is too large: numbers end at 1.8e308", digits)));
+  }
   if (raw_kind(i + 1) == Tok::NAME || raw_kind(i + 1) == Tok::AS) {
     std::string unit(raw_text(i + 1));
     size_t used = 1;
