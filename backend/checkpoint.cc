@@ -158,8 +158,12 @@ Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, Mode mo
   std::error_code error;
   if (fs::exists(path, error) && !fs::is_directory(path, error))
     return write_error(path, "it is a file, not a folder");
-  fs::create_directories(path, error);
+  folder.created_ = fs::create_directories(path, error);
   if (error) return write_error(path, error.message());
+  const auto no_room = [&](Diagnostic why) {
+    folder.remove_if_new();
+    return why;
+  };
   const std::vector<std::string> there = checkpoints_in(path);
   if (mode == Mode::kFresh && !there.empty()) {
     Diagnostic diagnostic = make_error(
@@ -177,17 +181,21 @@ Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, Mode mo
   remove_leftovers(path);
   // Writing a real file finds every reason not to be able to: rights, read-only disks, quotas.
   const std::string probe = path + "/.tmp-probe";
-  CAD_TRY(file, FileWriter::create(probe));
-  CAD_TRY_VOID(file.write("probe", 5));
-  CAD_TRY_VOID(file.finish());
+  const auto write_probe = [&]() -> Status {
+    CAD_TRY(file, FileWriter::create(probe));
+    CAD_TRY_VOID(file.write("probe", 5));
+    return file.finish();
+  };
+  const Status written = write_probe();
   ::unlink(probe.c_str());
+  if (!written.ok()) return no_room(written.error());
   struct statvfs disk {};
   if (::statvfs(path.c_str(), &disk) == 0) {
     const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
     if (room < static_cast<double>(bytes)) {
-      return write_error(
+      return no_room(write_error(
           path, fmt::format("a checkpoint needs {}, the disk has {} left", bytes_text(bytes),
-                            bytes_text(static_cast<int64_t>(room))));
+                            bytes_text(static_cast<int64_t>(room)))));
     }
   }
   return folder;
@@ -212,11 +220,17 @@ Status CheckpointFolder::write(const CheckpointContents& contents, const std::st
   };
   if (Status status = write_all(); !status.ok()) {
     fs::remove_all(partial, error);  // gives the space back; what was there before is untouched
+    remove_if_new();
     return status;
   }
   if (!replace_folder(partial, path_ + "/" + name))
     return write_error(path_ + "/" + name, std::strerror(errno));
   return sync_folder(path_);
+}
+
+// A folder that this run made and that holds nothing: `rmdir` leaves any other alone.
+void CheckpointFolder::remove_if_new() const {
+  if (created_) ::rmdir(path_.c_str());
 }
 
 Status CheckpointFolder::publish_newest(const std::string& name) {

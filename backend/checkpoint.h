@@ -61,7 +61,9 @@ class CheckpointFolder {
   Status write(const CheckpointContents& contents, const std::string& name);
   Status publish_newest(const std::string& name);
   void remove_old();
+  void remove_if_new() const;
   std::string path_;
+  bool created_ = false;  // by open()
   int64_t keep_ = 0;
   int64_t last_saved_ = -1;
   std::vector<std::string> foreign_;  // another run's, removed once this one has saved (overwrite)

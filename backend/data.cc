@@ -122,6 +122,13 @@ std::string DataSet::describe() const {
   return text;
 }
 
+int64_t DataSet::file_row(size_t column, int64_t n) const {
+  for (const Part& part : parts_) {
+    if (column < part.first_column + part.columns) return part.order.row(n);
+  }
+  return n;
+}
+
 void DataSet::load(int64_t first, int64_t count, std::span<std::byte* const> buffers,
                    ThreadPool* pool) const {
   CAD_CHECK(buffers.size() == columns_.size(), "load: {} buffers for {} columns", buffers.size(),

@@ -61,6 +61,8 @@ class DataSet {
   // Tokens of a row for text and tokens, else 1: what tokens/s counts.
   [[nodiscard]] int64_t tokens_per_row() const { return tokens_per_row_; }
   [[nodiscard]] std::string describe() const;
+  // Where row n of the run stands in the files of a column.
+  [[nodiscard]] int64_t file_row(size_t column, int64_t n) const;
   // Rows [first, first + count) of the run into rows 0.. of `buffers` (one per column).
   void load(int64_t first, int64_t count, std::span<std::byte* const> buffers,
             ThreadPool* pool = nullptr) const;

@@ -48,8 +48,11 @@ void Scheduler::add_checks(Instruction& instruction, const Step& step) {
     }
   }
   for (const ValueId v : step.inputs) {
-    if (ir::is_float(graph_.type(v).dtype) && base(v).valid() && base(v) == v) {
-      instruction.read.push_back({place_of(v), elements(v), graph_.type(v).dtype, v});
+    // What a view shows lies in its base; the rest of that counts as read, too.
+    const ValueId whole = base(v);
+    if (whole.valid() && ir::is_float(graph_.type(whole).dtype)) {
+      instruction.read.push_back(
+          {place_of(whole), elements(whole), graph_.type(whole).dtype, whole});
     }
   }
   for (const ir::NodeId id : step.nodes) {

@@ -73,9 +73,11 @@ Status open_folder(Loop& loop, bool resuming) {
   using Mode = CheckpointFolder::Mode;
   const Mode mode = resuming ? Mode::kResume : options.overwrite ? Mode::kOverwrite : Mode::kFresh;
   const MemoryReport memory = loop.trainer.memory();
-  const int64_t bytes = memory.parameters + memory.optimizer + memory.average;
-  CAD_TRY(folder,
-          CheckpointFolder::open(options.save_folder, mode, loop.trainer.spec().save.keep, bytes));
+  // `best/` holds a checkpoint of its own, and may be written first.
+  const ir::SaveSpec& save = loop.trainer.spec().save;
+  const int64_t copies = save.best == ir::SaveSpec::Best::kNone ? 1 : 2;
+  const int64_t bytes = copies * (memory.parameters + memory.optimizer + memory.average);
+  CAD_TRY(folder, CheckpointFolder::open(options.save_folder, mode, save.keep, bytes));
   loop.folder = std::move(folder);
   return Ok{};
 }

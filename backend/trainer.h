@@ -66,6 +66,8 @@ class Trainer {
   Result<StepReport> step();
   [[nodiscard]] std::vector<EvalReport> evaluate_all();
   [[nodiscard]] EvalReport evaluate(size_t eval);
+  // E0701 when the report holds a loss that is not finite.
+  Status check_finite(size_t eval, const EvalReport& report);
   // Views into run memory; valid until the next step.
   [[nodiscard]] CheckpointContents contents() const;
 
@@ -99,6 +101,11 @@ class Trainer {
   double run_micro_batches(bool debug);
   void add_step_totals();
   Diagnostic not_finite(DiagId id, const std::string& what, double value);
+  void find_first_op();
+  // "`x` holds nan at row 3 of its data", of `count` rows from the run's row `first` on.
+  std::optional<std::string> odd_data(const DataSet& data, const BoundProgram& program,
+                                      int64_t first, int64_t count);
+  std::optional<std::string> odd_parameter() const;
   void average_parameters();
 
   ir::TrainSpec spec_;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "backend/compile.h"
+#include "backend/cpu/routines.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/train_graph.h"
 #include "backend/trainer.h"
@@ -98,9 +99,60 @@ double Trainer::run_micro_batches(bool debug) {
   return train_.scalar(static_cast<size_t>(train_.program().output("loss")));
 }
 
-Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value) {
-  // Nothing was updated, so the step can be run again to find where it began: op by op, without
-  // fusion, in memory of its own (it needs more, and the run ends here).
+namespace {
+
+const char* odd_name(double value) {
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+// The first element that is not finite: its index, or -1; `name` is nan, inf or -inf.
+int64_t first_odd(const std::byte* data, int64_t elements, ir::DType dtype, const char*& name) {
+  if (!ir::is_float(dtype)) return -1;
+  const NonFiniteCounts odd = count_non_finite(data, elements, dtype);
+  if (odd.nan + odd.plus + odd.minus == 0) return -1;
+  name = odd.nan > 0 ? "nan" : odd.plus > 0 ? "inf" : "-inf";
+  for (int64_t i = 0; i < elements; ++i) {
+    const NonFiniteCounts one = count_non_finite(data + i * ir::dtype_bytes(dtype), 1, dtype);
+    if (one.nan + one.plus + one.minus != 0) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::optional<std::string> Trainer::odd_data(const DataSet& data, const BoundProgram& program,
+                                             int64_t first, int64_t count) {
+  for (int64_t row = first; row < first + count; row += data.batch()) {
+    data.load(row, data.batch(), program.columns(), pool_.get());
+    for (size_t c = 0; c < data.columns().size(); ++c) {
+      const DataColumn& column = data.columns()[c];
+      const char* name = "";
+      const int64_t rows = std::min(data.batch(), first + count - row);
+      const int64_t at =
+          first_odd(program.columns()[c], rows * column.row_elements, column.dtype, name);
+      if (at < 0) continue;
+      const int64_t in_file = data.file_row(c, row + at / column.row_elements);
+      return fmt::format("`{}` holds {} at row {} of its data", column.name, name, in_file);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Trainer::odd_parameter() const {
+  for (const Parameter& p : parameters_.all()) {
+    const char* name = "";
+    const int64_t at = first_odd(p.data, p.elements(), p.dtype, name);
+    if (at < 0) continue;
+    const std::string path = p.iteration_path(at / std::max<int64_t>(p.iteration_elements, 1));
+    return fmt::format("the {} `{}` holds {} before this step",
+                       p.kind == ir::InputKind::kState ? "state" : "parameter", path, name);
+  }
+  return std::nullopt;
+}
+
+// Nothing was updated, so the step can be run again to find where it began: op by op, without
+// fusion, in memory of its own (it needs more, and the run ends here).
+void Trainer::find_first_op() {
   ir::Graph g = train_step_graph(spec_, parameters_, nullptr);
   if (spec_.accumulate > 1) g = supply_step_totals(std::move(g));
   CompileOptions options;
@@ -115,23 +167,49 @@ Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value)
     run_micro_batches(true);
     std::swap(train_, plain);
   }
-  if (!first_bad_) run_micro_batches(true);
-  Diagnostic error = make_error(id,
-                                fmt::format("the {} is {} at step {}", what,
-                                            std::isnan(value) ? "nan"
-                                            : value > 0       ? "inf"
-                                                              : "-inf",
-                                            steps_done_ + 1),
-                                kExitRunFailed);
-  if (first_bad_) {
-    if (first_bad_->span.valid()) error.label(first_bad_->span, "first here");
-    error.note(
-        fmt::format("the first value that is not finite comes from `{}`{}", first_bad_->op,
-                    first_bad_->scope.empty() ? "" : fmt::format(" in `{}`", first_bad_->scope)));
+}
+
+Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value) {
+  Diagnostic error =
+      make_error(id, fmt::format("the {} is {} at step {}", what, odd_name(value), steps_done_ + 1),
+                 kExitRunFailed);
+  const auto data = odd_data(*data_, train_, rows_done_, rows_per_step());
+  const auto parameter = data ? std::nullopt : odd_parameter();
+  if (data) {
+    error.note(*data);
+  } else if (parameter) {
+    error.note(*parameter);
+  } else {
+    find_first_op();
+    if (first_bad_) {
+      if (first_bad_->span.valid()) error.label(first_bad_->span, "first here");
+      error.note(
+          fmt::format("the first value that is not finite comes from `{}`{}", first_bad_->op,
+                      first_bad_->scope.empty() ? "" : fmt::format(" in `{}`", first_bad_->scope)));
+    } else {
+      error.note("no operation alone makes it: values overflow where several are added up");
+    }
   }
   error.note("nothing was updated in this step; the last checkpoint is intact");
-  error.help("try a lower learning rate, a longer warmup or `clip: 1.0`");
+  error.help(data ? "leave such rows out of the data, or replace the values"
+                  : "try a lower learning rate, a longer warmup or `clip: 1.0`");
   return error;
+}
+
+Status Trainer::check_finite(size_t index, const EvalReport& report) {
+  for (const auto& [name, value] : report.values) {
+    if (name != "loss" || std::isfinite(value)) continue;
+    Diagnostic error = make_error(
+        DiagId::E0701, fmt::format("the loss of `{}` is {}", report.name, odd_name(value)),
+        kExitRunFailed);
+    Eval& eval = evals_[index];
+    const auto data = odd_data(*eval.data, eval.program, 0, report.rows);
+    const auto parameter = data ? std::nullopt : odd_parameter();
+    if (data) error.note(*data);
+    if (parameter) error.note(*parameter);
+    return error;
+  }
+  return Ok{};
 }
 
 Result<StepReport> Trainer::step() {

@@ -1,12 +1,33 @@
 // cli/eval_command.cc -- `colauto eval`: the evaluations of a train section, once, with the
 // parameters of a file or of the newest checkpoint.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include "backend/run_log.h"
+#include "backend/safetensors.h"
 #include "cli/training_common.h"
 
 namespace cad::cli {
 namespace {
+
+// The training step that the parameters are of, as their files say; 0 for initial ones.
+int64_t step_of(const std::vector<ir::InitFile>& files) {
+  int64_t step = 0;
+  for (const ir::InitFile& init : files) {
+    std::string path = init.file;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) path += "/model.safetensors";
+    const auto file = backend::SafetensorsFile::open(path);
+    if (!file.ok()) continue;  // reported where it is read
+    const auto at = file->header().metadata.find("step");
+    if (at != file->header().metadata.end())
+      step = std::max<int64_t>(step, std::strtoll(at->second.c_str(), nullptr, 10));
+  }
+  return step;
+}
 
 int run_eval(const CommonOptions& common) {
   if (auto error = check_one_device(common)) return fail(common, *error);
@@ -33,10 +54,15 @@ int run_eval(const CommonOptions& common) {
   if (Status status = (*trainer)->start(warnings); !status.ok())
     return fail(common, program.sources, status.error());
   print_warnings(common, program.sources, warnings);
-  for (const backend::EvalReport& report : (*trainer)->evaluate_all()) {
+  const int64_t step = step_of(files);
+  Status finite = Ok{};
+  const std::vector<backend::EvalReport> reports = (*trainer)->evaluate_all();
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const backend::EvalReport& report = reports[i];
+    if (finite.ok()) finite = (*trainer)->check_finite(i, report);
     std::string text = common.json
-                           ? fmt::format(R"({{"event":"eval","name":"{}","step":0,"rows":{})",
-                                         report.name, report.rows)
+                           ? fmt::format(R"({{"event":"eval","name":"{}","step":{},"rows":{})",
+                                         report.name, step, report.rows)
                            : fmt::format("{}  rows {}", report.name, report.rows);
     for (const auto& [name, value] : report.values) {
       text += common.json ? fmt::format(R"(,"{}":{})", name, backend::json_number(value))
@@ -44,6 +70,7 @@ int run_eval(const CommonOptions& common) {
     }
     print(text + (common.json ? "}\n" : "\n"));
   }
+  if (!finite.ok()) return fail(common, program.sources, finite.error());
   return kExitOk;
 }
 

@@ -214,7 +214,8 @@ EValue Elaborator::index_one(const EValue& x, ir::DimId dim, const EValue& index
     Diagnostic& d =
         error(DiagId::E0205, index_span, fmt::format("an index is `i32`, this is {}", show(*ids)),
               describe(index));
-    d.help("cast it: `i32(..)`");
+    if (index.bound.valid()) d.label(index.bound, "not `i32` here");
+    d.help("declare it so, as in `ids: i32[B]`, or cast it: `i32(..)`");
     return {};
   }
   const Op op = type(*ids).rank() == 0 ? Op::kSelect : Op::kGather;

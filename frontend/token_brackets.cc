@@ -214,6 +214,20 @@ void TokenTidier::pop_brace_repaired(bool report_it) {
   insert_newline();
 }
 
+// Dims in brackets have a comma, an arrow or an operator between them: of `x @[D Wq` the brackets
+// end after `D`.
+int TokenTidier::end_of_dims(const Opener& opener, int before) const {
+  int at = before;
+  while (at >= 0 && out_.tokens[static_cast<size_t>(at)].begin > opener.span.begin) --at;
+  for (++at; at < before; ++at) {
+    const Tok kind = out_.tokens[static_cast<size_t>(at)].kind;
+    const Tok next = out_.tokens[static_cast<size_t>(at) + 1].kind;
+    if ((kind == Tok::NAME || kind == Tok::NUMBER) && (next == Tok::NAME || next == Tok::NUMBER))
+      return at;
+  }
+  return before;
+}
+
 // `before`: the token after which the closer was expected.
 void TokenTidier::report_unclosed(const Opener& opener, int before) {
   if (before < 0) return;
@@ -223,6 +237,7 @@ void TokenTidier::report_unclosed(const Opener& opener, int before) {
                         out_.tokens[static_cast<size_t>(before)].inserted)) {
     --before;
   }
+  if (opener.kind == Tok::LBRACK) before = end_of_dims(opener, before);
   const Token& previous = out_.tokens[static_cast<size_t>(before)];
   const uint32_t at = previous.end;
   const std::string closer = bracket_text(closer_of(opener.kind));

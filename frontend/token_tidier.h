@@ -56,6 +56,7 @@ class TokenTidier {
   void pop_repaired();  // closes the innermost `(` or `[` that was never closed
   void pop_brace_repaired(bool report_it);
   void report_unclosed(const Opener& opener, int before);
+  [[nodiscard]] int end_of_dims(const Opener& opener, int before) const;
   void too_deep(size_t i);
   bool skip_orphans(size_t i);  // true: dropped, skip_to_ is set
   void push(Tok kind, Span span, int indent);
