@@ -153,6 +153,7 @@ std::optional<std::string> Trainer::odd_parameter() const {
 // Nothing was updated, so the step can be run again to find where it began: op by op, without
 // fusion, in memory of its own (it needs more, and the run ends here).
 void Trainer::find_first_op() {
+  first_bad_.reset();
   ir::Graph g = train_step_graph(spec_, parameters_, nullptr);
   if (spec_.accumulate > 1) g = supply_step_totals(std::move(g));
   CompileOptions options;
@@ -180,12 +181,18 @@ Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value)
   } else if (parameter) {
     error.note(*parameter);
   } else {
+    const std::optional<NonFinite> fused = first_bad_;  // with --debug-nan
     find_first_op();
     if (first_bad_) {
       if (first_bad_->span.valid()) error.label(first_bad_->span, "first here");
       error.note(
           fmt::format("the first value that is not finite comes from `{}`{}", first_bad_->op,
                       first_bad_->scope.empty() ? "" : fmt::format(" in `{}`", first_bad_->scope)));
+    } else if (fused) {
+      error.note(
+          fmt::format("the first kernel that gives it ends in `{}`: its operations one by "
+                      "one stay finite",
+                      fused->op));
     } else {
       error.note("no operation alone makes it: values overflow where several are added up");
     }

@@ -120,6 +120,19 @@ int emit_tree(const CommonOptions& common) {
   return errors ? kExitProgram : kExitOk;
 }
 
+void print_notes(const CommonOptions& common, const LoadedProgram& program) {
+  if (common.error_format == ErrorFormat::kJson) return;
+  for (const frontend::Module::Note& note : program.module->notes) {
+    std::string place;
+    if (note.span.valid()) {
+      const LineColumn at = program.sources.line_column(note.span.file, note.span.begin);
+      place =
+          fmt::format("{}:{}:{}: ", program.sources.file(note.span.file).path, at.line, at.column);
+    }
+    message(common, fmt::format("note: {}{}", place, note.text));
+  }
+}
+
 int run_check(const CheckFlags& flags, CommonOptions& common) {
   if (common.emit.size() == 1 && common.emit[0] == "ast") return emit_tree(common);
   LoadedProgram program;
@@ -136,6 +149,7 @@ int run_check(const CheckFlags& flags, CommonOptions& common) {
     print(document.dump(2) + "\n");
   }
   if (status == kExitOk && !common.json) {
+    print_notes(common, program);
     if (flags.types) print(types_text(*program.module, program.sources));
     for (const std::string& form : common.emit) {
       if (status == kExitOk) status = emit(common, program, form);

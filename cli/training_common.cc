@@ -146,6 +146,8 @@ std::optional<Diagnostic> unbound_dim(const ir::Graph& graph, const ir::Bindings
 Status probe_output(const std::string& path) {
   std::error_code ignored;
   const bool there = fs::exists(path, ignored);
+  // A pipe or terminal is not opened for a try: its reader would see it closed.
+  if (there && !fs::is_regular_file(path, ignored) && !fs::is_directory(path, ignored)) return Ok{};
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0) {
     return make_error(DiagId::E0602,

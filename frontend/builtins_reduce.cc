@@ -123,43 +123,51 @@ EValue builtin_argmax(Elaborator& e, Call& call) {
   return result(e, call, e.make(Op::kArgmax, {*x}, std::move(attrs), site(call, {a[0]})));
 }
 
-EValue builtin_softmax(Elaborator& e, Call& call) {
-  const BuiltinArgs a = take(e, call, {"x"}, 1);
-  if (!a.ok) return {};
-  auto x = float_tensor(e, call, a[0]);
-  if (!x) return {};
+namespace {
+
+// The operand of a function over rows, floats, and the dims in its brackets, which must be there.
+struct Rows {
+  ValueId x;
+  DimList dims;
+};
+std::optional<Rows> rows(Elaborator& e, Call& call, const BuiltinArgs& a, const char* form) {
+  if (!a.ok) return std::nullopt;
+  const auto x = float_tensor(e, call, a[0]);
+  if (!x) return std::nullopt;
   if (call.dims == nullptr) {
-    dim_items(e, call, 1, false, "S");
-    return {};
+    dim_items(e, call, 1, false, form);
+    return std::nullopt;
   }
   auto dims = reduced(e, call, *a[0], *x);
-  if (!dims) return {};
-  if (dims->empty())
-    return e.tensor_of(
-        e.node(Op::kAdd, {e.node(Op::kMul, {*x, e.constant(ir::Scalar(0.0), e.type(*x).dtype)}),
-                          e.constant(ir::Scalar(1.0), e.type(*x).dtype)}),
-        call.span);
+  if (!dims) return std::nullopt;
+  return Rows{*x, std::move(*dims)};
+}
+
+}  // namespace
+
+EValue builtin_softmax(Elaborator& e, Call& call) {
+  const BuiltinArgs a = take(e, call, {"x"}, 1);
+  auto r = rows(e, call, a, "S");
+  if (!r) return {};
+  if (r->dims.empty()) {  // rows of one element: 1, and NaN stays NaN
+    const DType dtype = e.type(r->x).dtype;
+    const ValueId zero = e.node(Op::kMul, {r->x, e.constant(ir::Scalar(0.0), dtype)});
+    return e.tensor_of(e.node(Op::kAdd, {zero, e.constant(ir::Scalar(1.0), dtype)}), call.span);
+  }
   Attrs attrs;
-  attrs.dims = *dims;
-  return result(e, call, e.make(Op::kSoftmax, {*x}, std::move(attrs), site(call, {a[0]})));
+  attrs.dims = std::move(r->dims);
+  return result(e, call, e.make(Op::kSoftmax, {r->x}, std::move(attrs), site(call, {a[0]})));
 }
 
 EValue builtin_log_softmax(Elaborator& e, Call& call) {
   const BuiltinArgs a = take(e, call, {"x"}, 1);
-  if (!a.ok) return {};
-  auto x = float_tensor(e, call, a[0]);
-  if (!x) return {};
-  if (call.dims == nullptr) {
-    dim_items(e, call, 1, false, "V");
-    return {};
-  }
-  auto dims = reduced(e, call, *a[0], *x);
-  if (!dims) return {};
-  x = wide(e, *x);
-  if (dims->empty()) return e.tensor_of(e.node(Op::kSub, {*x, *x}), call.span);
+  auto r = rows(e, call, a, "V");
+  if (!r) return {};
+  const ValueId x = wide(e, r->x);
+  if (r->dims.empty()) return e.tensor_of(e.node(Op::kSub, {x, x}), call.span);
   Attrs attrs;
-  attrs.dims = *dims;
-  return result(e, call, e.node(Op::kSub, {*x, e.node(Op::kLogSumExp, {*x}, std::move(attrs))}));
+  attrs.dims = std::move(r->dims);
+  return result(e, call, e.node(Op::kSub, {x, e.node(Op::kLogSumExp, {x}, std::move(attrs))}));
 }
 
 EValue builtin_cumsum(Elaborator& e, Call& call) {

@@ -182,6 +182,12 @@ struct Module {
   ir::Bindings bindings;              // every dim whose value is known, aliases too
   std::vector<DefCondition> pending;  // with `//` over free dims: wait for bindings
 
+  struct Note {  // a fact that is no error: `check` prints it
+    Span span;   // invalid: of the library
+    std::string text;
+  };
+  std::vector<Note> notes;
+
   std::shared_ptr<void> section_data;  // whatever the sections keep (sections.h)
 
   [[nodiscard]] Unit& main() const { return *units[0]; }

@@ -5,6 +5,7 @@
 // once a micro-batch and is averaged over them, by division by step_total(1).
 //
 // A weighted mean is 0 where its weights sum to 0, with gradient 0 (no label in the batch).
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -17,19 +18,95 @@ namespace cad::ir {
 
 namespace {
 
+// The batch dim, its renames, and dims it was merged into.
+class BatchDims {
+ public:
+  BatchDims(const Graph& g, const std::vector<NodeId>& nodes) {
+    if (!g.batch_dim.valid()) return;
+    dims_.insert(g.batch_dim);
+    for (NodeId id : nodes) {
+      for (const DimGroup& group : g.node(id).attrs.groups) {
+        if (group.to.size() == 1 && over(group.from)) dims_.insert(group.to[0]);
+      }
+    }
+  }
+  [[nodiscard]] bool has(DimId dim) const { return dims_.count(dim) != 0; }
+  [[nodiscard]] bool over(const std::vector<DimId>& dims) const {
+    return std::any_of(dims.begin(), dims.end(), [&](DimId d) { return has(d); });
+  }
+
+ private:
+  std::unordered_set<DimId> dims_;
+};
+
+// The operands through which a node passes sums over the batch on: those whose contributions make
+// up its own. None: the node is where a contribution starts.
+std::vector<size_t> linear_operands(const Graph& g, const BatchDims& batch, const Node& node) {
+  const auto if_float = [&](bool more) {
+    return more && is_float(g.type(node.operands[0]).dtype) ? std::vector<size_t>{0}
+                                                            : std::vector<size_t>{};
+  };
+  switch (node.op) {
+    case Op::kAdd:
+    case Op::kSub:
+      return {0, 1};
+    case Op::kMul:
+      if (constant_of(g, node.operands[1]) != nullptr) return {0};
+      return constant_of(g, node.operands[0]) != nullptr ? std::vector<size_t>{1}
+                                                         : std::vector<size_t>{};
+    case Op::kDiv:
+      return constant_of(g, node.operands[1]) != nullptr ? std::vector<size_t>{0}
+                                                         : std::vector<size_t>{};
+    case Op::kNeg:
+    case Op::kRename:
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kBroadcast:
+      return {0};
+    case Op::kCast:
+      return if_float(true);
+    case Op::kSum:
+      return batch.over(node.attrs.dims) ? std::vector<size_t>{} : std::vector<size_t>{0};
+    case Op::kMean:
+      return if_float(node.operands.size() == 1 && !batch.over(node.attrs.dims));
+    default:
+      return {};
+  }
+}
+
+// `value` and the values under it that pass its sums over the batch on.
+std::unordered_set<ValueId> linear_part(const Graph& g, const BatchDims& batch, ValueId value) {
+  std::unordered_set<ValueId> part = {value};
+  std::vector<ValueId> pending = {value};
+  while (!pending.empty()) {
+    const NodeId def = g.value(pending.back()).def;
+    pending.pop_back();
+    if (!def.valid() || !is_float(g.type(g.node(def).results[0]).dtype)) continue;
+    for (size_t operand : linear_operands(g, batch, g.node(def))) {
+      const ValueId under = g.node(def).operands[operand];
+      if (part.insert(under).second) pending.push_back(under);
+    }
+  }
+  return part;
+}
+
+std::vector<char> trained_values(const Graph& g) {
+  std::vector<ValueId> params;
+  for (const Input& input : g.inputs) {
+    if (input.kind == InputKind::kParam && input.value.valid()) params.push_back(input.value);
+  }
+  return active_values(g, params);
+}
+
 class ExactMeans {
  public:
-  explicit ExactMeans(Graph& g) : g_(g) {}
+  explicit ExactMeans(Graph& g) : g_(g), batch_(g, {}) {}
 
   void run() {
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       if (g_.outputs[i].name != "loss") continue;
-      find_batch_dims();
-      std::vector<ValueId> params;
-      for (const Input& input : g_.inputs) {
-        if (input.kind == InputKind::kParam && input.value.valid()) params.push_back(input.value);
-      }
-      trained_ = active_values(g_, params);
+      batch_ = BatchDims(g_, g_.regions[0].nodes);
+      trained_ = trained_values(g_);
       Builder b(g_, RegionId{0});
       const ValueId loss = contribution(b, g_.regions[0].results[i]);
       g_.regions[0].results[i] = loss;
@@ -44,75 +121,10 @@ class ExactMeans {
   }
 
  private:
-  // The batch dim, its renames, and dims it was merged into.
-  void find_batch_dims() {
-    if (!g_.batch_dim.valid()) return;
-    batch_.insert(g_.batch_dim);
-    for (NodeId id : g_.regions[0].nodes) {
-      for (const DimGroup& group : g_.node(id).attrs.groups) {
-        if (group.to.size() != 1) continue;
-        for (DimId dim : group.from) {
-          if (batch_.count(dim) != 0) batch_.insert(group.to[0]);
-        }
-      }
-    }
-  }
-  [[nodiscard]] bool over_batch(const std::vector<DimId>& dims) const {
-    for (DimId dim : dims) {
-      if (batch_.count(dim) != 0) return true;
-    }
-    return false;
-  }
-
-  // The operands through which a node passes sums over the batch on: those whose contributions make
-  // up its own. None: the node is where a contribution starts.
-  [[nodiscard]] std::vector<size_t> linear_operands(const Node& node) const {
-    switch (node.op) {
-      case Op::kAdd:
-      case Op::kSub:
-        return {0, 1};
-      case Op::kMul:
-        if (constant_of(g_, node.operands[1]) != nullptr) return {0};
-        return constant_of(g_, node.operands[0]) != nullptr ? std::vector<size_t>{1}
-                                                            : std::vector<size_t>{};
-      case Op::kDiv:
-        return constant_of(g_, node.operands[1]) != nullptr ? std::vector<size_t>{0}
-                                                            : std::vector<size_t>{};
-      case Op::kNeg:
-      case Op::kRename:
-      case Op::kReshape:
-      case Op::kTranspose:
-      case Op::kBroadcast:
-        return {0};
-      case Op::kCast:
-        return is_float(g_.type(node.operands[0]).dtype) ? std::vector<size_t>{0}
-                                                         : std::vector<size_t>{};
-      case Op::kSum:
-        return over_batch(node.attrs.dims) ? std::vector<size_t>{} : std::vector<size_t>{0};
-      case Op::kMean: {
-        const bool plain = node.operands.size() == 1 && is_float(g_.type(node.operands[0]).dtype);
-        return plain && !over_batch(node.attrs.dims) ? std::vector<size_t>{0}
-                                                     : std::vector<size_t>{};
-      }
-      default:
-        return {};
-    }
-  }
-
   // `loss` with micro-batches adding up to its value over the step. In node order, not by
   // recursion: sums may be thousands of terms long.
   ValueId contribution(Builder& b, ValueId loss) {
-    std::unordered_set<ValueId> wanted = {loss};
-    std::vector<ValueId> pending = {loss};
-    while (!pending.empty()) {
-      const NodeId def = g_.value(pending.back()).def;
-      pending.pop_back();
-      if (!def.valid() || !is_float(g_.type(g_.node(def).results[0]).dtype)) continue;
-      for (size_t operand : linear_operands(g_.node(def))) {
-        const ValueId value = g_.node(def).operands[operand];
-        if (wanted.insert(value).second) pending.push_back(value);
-      }
-    }
+    const std::unordered_set<ValueId> wanted = linear_part(g_, batch_, loss);
     const std::vector<NodeId> nodes = g_.regions[0].nodes;
     for (NodeId id : nodes) {
       const std::vector<ValueId> results = g_.node(id).results;
@@ -128,11 +140,11 @@ class ExactMeans {
     b.span = node.span;
     b.scope = node.scope;
     if (!is_float(g_.type(value).dtype)) return averaged(b, value);
-    const std::vector<size_t> linear = linear_operands(node);
+    const std::vector<size_t> linear = linear_operands(g_, batch_, node);
     if (linear.empty()) {
       if (node.op == Op::kSum) return value;  // over the batch
-      return node.op == Op::kMean && over_batch(node.attrs.dims) ? batch_mean(b, node)
-                                                                 : averaged(b, value);
+      return node.op == Op::kMean && batch_.over(node.attrs.dims) ? batch_mean(b, node)
+                                                                  : averaged(b, value);
     }
     for (size_t operand : linear)
       node.operands[operand] = contributions_.at(node.operands[operand]);
@@ -198,12 +210,75 @@ class ExactMeans {
   }
 
   Graph& g_;
-  std::unordered_set<DimId> batch_;
+  BatchDims batch_;
   std::unordered_map<ValueId, ValueId> contributions_;
   std::vector<char> trained_;
 };
 
+// Whether a result's row holds something of other rows.
+bool relates_rows(const Graph& g, const BatchDims& batch, const Node& node) {
+  const auto rows = [&](ValueId v) {
+    const auto& dims = g.type(v).dims;
+    return std::count_if(dims.begin(), dims.end(), [&](DimId d) { return batch.has(d); });
+  };
+  const bool any = std::any_of(node.operands.begin(), node.operands.end(),
+                               [&](ValueId v) { return rows(v) > 0; });
+  if (!any || node.op == Op::kRepeat || node.op == Op::kStepTotal) return false;
+  switch (node.op) {
+    case Op::kSum:
+    case Op::kMean:
+    case Op::kReduceMax:
+    case Op::kReduceMin:
+    case Op::kArgmax:
+    case Op::kLogSumExp:
+    case Op::kSoftmax:
+    case Op::kContract:
+    case Op::kConcat:
+      return batch.over(node.attrs.dims);
+    case Op::kCumSum:
+    case Op::kSlice:
+    case Op::kPad:
+    case Op::kFlip:
+    case Op::kGather:
+    case Op::kSelect:
+    case Op::kWindow:
+    case Op::kTopK:
+    case Op::kSlots:
+      return batch.has(node.attrs.dim);
+    default:
+      break;
+  }
+  // Two names of the batch in one tensor: every row meets every row.
+  return std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
+    return rows(result) > 1 && std::none_of(node.operands.begin(), node.operands.end(),
+                                            [&](ValueId operand) { return rows(operand) > 1; });
+  });
+}
+
 }  // namespace
+
+std::vector<NodeId> row_relations(const Graph& g) {
+  std::vector<NodeId> nodes;
+  for (const Region& region : g.regions)
+    nodes.insert(nodes.end(), region.nodes.begin(), region.nodes.end());
+  const BatchDims batch(g, nodes);
+  const std::vector<char> trained = trained_values(g);
+  std::unordered_set<ValueId> exact;
+  for (size_t i = 0; i < g.outputs.size(); ++i) {
+    if (g.outputs[i].name == "loss") exact = linear_part(g, batch, g.regions[0].results[i]);
+  }
+  std::vector<NodeId> found;
+  for (NodeId id : nodes) {
+    const Node& node = g.node(id);
+    if (!relates_rows(g, batch, node)) continue;
+    // A sum or mean that the loss adds up; a mean whose weights are trained is none.
+    const bool learned =
+        node.operands.size() > 1 && trained[static_cast<size_t>(node.operands[1].index)] != 0;
+    const bool summed = (node.op == Op::kSum || node.op == Op::kMean) && !learned;
+    if (!summed || exact.count(node.results[0]) == 0) found.push_back(id);
+  }
+  return found;
+}
 
 Graph exact_means(Graph g) {
   ExactMeans(g).run();

@@ -39,6 +39,10 @@ Graph training_graph(Graph forward, const DifferentiateOptions& options = {},
 // A graph that is only evaluated: the same passes without the gradient.
 Graph evaluation_graph(Graph forward, PassLog* log = nullptr);
 
+// Nodes by which a row of the batch depends on others, but for the means and sums that make up the
+// loss exactly: with several micro-batches each sees its own rows only.
+std::vector<NodeId> row_relations(const Graph& forward);
+
 // The passes (each in its own file).
 Graph exact_means(
     Graph g);  // every kMean is a sum over a count; those of the loss over the whole step

@@ -5,11 +5,11 @@
 #include "ir/scalar.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdlib>
 
 #include "base/check.h"
+#include "ir/text_scanner.h"
 
 namespace cad::ir {
 
@@ -218,26 +218,7 @@ const Operator* find_operator(const std::string& fn) {
 }
 
 // Reads what str() writes, and the same with any spacing.
-struct ScalarReader {
-  const std::string& text;
-  size_t at = 0;
-  bool failed = false;
-  int depth = 0;
-
-  void blanks() {
-    while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0) ++at;
-  }
-  bool take(const char* token) {
-    blanks();
-    const std::string want = token;
-    if (text.compare(at, want.size(), want) != 0) return false;
-    at += want.size();
-    return true;
-  }
-  [[nodiscard]] bool name_char() const {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 ||
-                                std::string("_.$@#:'{}").find(text[at]) != std::string::npos);
-  }
+struct ScalarReader : TextScanner {
   Scalar fail() {
     failed = true;
     return {0.0};
@@ -266,31 +247,28 @@ struct ScalarReader {
       return take(")") ? inner : fail();
     }
     blanks();
-    if (at >= text.size()) return fail();
-    if (std::isdigit(static_cast<unsigned char>(text[at])) != 0) {
+    if (digit()) {
       char* end = nullptr;
       const double value = std::strtod(text.c_str() + at, &end);
       at = static_cast<size_t>(end - text.c_str());
       return {value};
     }
-    const size_t start = at;
-    while (name_char()) ++at;
-    const std::string name = text.substr(start, at - start);
-    if (name.empty()) return fail();
+    const std::string word = name();
+    if (word.empty()) return fail();
     if (take("(")) {
-      if (name == "size") return bracketed_size();
-      const Function* function = find_function(name);
+      if (word == "size") return bracketed_size();
+      const Function* function = find_function(word);
       std::vector<Scalar> args;
       do {
         args.push_back(expression(1));
       } while (!failed && take(","));
       if (failed || function == nullptr || function->arity != args.size() || !take(")"))
         return fail();
-      return Scalar::call(name, std::move(args));
+      return Scalar::call(word, std::move(args));
     }
-    if (name == "inf") return {INFINITY};
-    if (name == "nan") return {NAN};
-    return Scalar::size(Size::symbol(name));
+    if (word == "inf") return {INFINITY};
+    if (word == "nan") return {NAN};
+    return Scalar::size(Size::symbol(word));
   }
   const Operator* next_operator(int least) {
     blanks();
@@ -351,7 +329,7 @@ std::string Scalar::str() const {
 }
 
 Result<Scalar> Scalar::parse(const std::string& text) {
-  ScalarReader reader{text};
+  ScalarReader reader{{text}};
   Scalar scalar = reader.expression(1);
   reader.blanks();
   if (!reader.failed && reader.at == text.size()) return scalar;

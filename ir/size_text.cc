@@ -1,10 +1,10 @@
 // ir/size_text.cc -- Size as text and back: "8*B*D^2*T + 4*B*D*S*T", "D/(H*K)", "(Y + 1)//2 - 3".
 // Grammar: sum = product (("+" | "-") product)*; product = power (("*" | "/" | "//") power)*;
 // power = primary ("^" number)?; primary = number | name | "(" sum ")" | "-" power.
-#include <cctype>
 #include <charconv>
 
 #include "ir/size_rep.h"  // defines: Atom, Poly, SizeImpl
+#include "ir/text_scanner.h"
 
 namespace cad::ir {
 
@@ -40,27 +40,7 @@ std::string bracketed(const std::string& text, bool bare) {
 }
 
 // A recursive-descent reader; `failed` is set at the first character it cannot place.
-struct Reader {
-  const std::string& text;
-  size_t at = 0;
-  bool failed = false;
-  int depth = 0;
-
-  void blanks() {
-    while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0) ++at;
-  }
-  bool take(const char* token) {
-    blanks();
-    const std::string want = token;
-    if (text.compare(at, want.size(), want) != 0) return false;
-    at += want.size();
-    return true;
-  }
-  static bool name_char(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           (c != '\0' && std::string("_.$@#:'{}").find(c) != std::string::npos);
-  }
-
+struct Reader : TextScanner {
   int64_t number() {
     int64_t value = 0;
     auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
@@ -77,15 +57,10 @@ struct Reader {
       return inner;
     }
     blanks();
-    if (at >= text.size()) {
-      failed = true;
-      return 0;
-    }
-    if (std::isdigit(static_cast<unsigned char>(text[at])) != 0) return number();
-    const size_t start = at;
-    while (at < text.size() && name_char(text[at])) ++at;
-    if (at == start) failed = true;
-    return failed ? Size(0) : Size::symbol(text.substr(start, at - start));
+    if (digit()) return number();
+    const std::string symbol = name();
+    if (symbol.empty()) failed = true;
+    return failed ? Size(0) : Size::symbol(symbol);
   }
   Size power() {
     if (take("-")) {
@@ -176,7 +151,7 @@ std::string Size::str() const {
 }
 
 Result<Size> Size::parse(const std::string& text) {
-  Reader reader{text};
+  Reader reader{{text}};
   Size size = reader.sum();
   reader.blanks();
   if (!reader.failed && reader.at == text.size()) return size;

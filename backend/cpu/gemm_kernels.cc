@@ -2,6 +2,9 @@
 // whatever the compiler's baseline is, so that one binary runs on every CPU of its architecture.
 #include "backend/cpu/gemm_kernels.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #if defined(__x86_64__)
 #include <immintrin.h>  // defines: the widening multiplications
 #endif
@@ -79,15 +82,18 @@ struct Choice {
   const RowKernels* rows;
 };
 
+// The widest set that the CPU has; COLAUTO_KERNELS (avx512, avx2, baseline) asks for a narrower
+// one, so that tests reach all of them.
 Choice choose() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
+  const char* asked = std::getenv("COLAUTO_KERNELS");
+  const std::string_view name = asked == nullptr ? "" : asked;
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx512 && name != "avx2" && name != "baseline")
     return {&avx512::kKernels, &avx512::kRowKernels};
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    return {&avx2::kKernels, &avx2::kRowKernels};
-  }
+  if (has_avx2 && name != "baseline") return {&avx2::kKernels, &avx2::kRowKernels};
 #endif
   return {&baseline::kKernels, &baseline::kRowKernels};
 }

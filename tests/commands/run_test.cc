@@ -141,13 +141,24 @@ TEST_F(RunCommand, FlagsThatCannotBe) {
   const Output budget = run("run net.cad --budget 1KiB");
   EXPECT_EQ(budget.status, 3);
   EXPECT_TRUE(contains(budget.err, "error[E0703]: the run needs ")) << budget.err;
-  EXPECT_EQ(run("run net.cad --log /nowhere/log.jsonl").status, 1);
+  for (const char* flags : {"--log /nowhere/log.jsonl", "--log /nowhere/log.jsonl --dry-run",
+                            "--trace /nowhere/trace.json"}) {
+    const Output unwritable = run(std::string("run net.cad ") + flags);
+    EXPECT_EQ(unwritable.status, 1) << flags;
+    EXPECT_TRUE(contains(unwritable.err, "error[E0602]: cannot write `/nowhere/")) << flags;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));  // found before the first step
+  const Output both = run("run net.cad --resume --overwrite");
+  EXPECT_EQ(both.status, 2);
+  EXPECT_TRUE(contains(both.err, "`--resume`") && contains(both.err, "`--overwrite`")) << both.err;
   EXPECT_EQ(run("run net.cad --init nobody.safetensors").status, 66);
 }
 
 TEST_F(RunCommand, DryRunStartsNothing) {
   const Output dry = run("run net.cad --dry-run");
   ASSERT_EQ(dry.status, 0) << dry.err;
+  EXPECT_EQ(run("run net.cad --dry-run --log log.jsonl").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "log.jsonl"));
   EXPECT_TRUE(contains(dry.out, "parameters  2048 in 1 tensors")) << dry.out;
   EXPECT_TRUE(contains(dry.out, "steps       12"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
@@ -166,6 +177,8 @@ TEST_F(RunCommand, EvalGenerateParams) {
   EXPECT_EQ(event["loss"], last["loss"]);
   EXPECT_EQ(event["acc"], last["acc"]);
   EXPECT_EQ(event["rows"], last["rows"]);
+  EXPECT_EQ(event["step"], 12);
+  EXPECT_EQ(json::parse(run("eval net.cad --json --init runs/net/step-000010").out)["step"], 10);
   const std::string flags = "generate net.cad --prompt 'the ' --tokens 40 --seed 5";
   const Output one = run(flags), two = run(flags), other = run(flags + "1");
   ASSERT_EQ(one.status, 0) << one.err;
@@ -202,6 +215,12 @@ TEST_F(RunCommand, PredictWritesRows) {
   EXPECT_EQ(last, 2.0F * (897 + 898 + 899));
   EXPECT_TRUE(contains(predict.err, "rows.npy: [300, 3]")) << predict.err;
   EXPECT_EQ(run("predict linear.cad --in y=x.npy --out o.npy").status, 2);
+  const Output twice = run("predict linear.cad --in x=x.npy --in x=x.npy --out o.npy");
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_TRUE(contains(twice.err, "`x` has a file already")) << twice.err;
+  const Output nowhere = run("predict linear.cad --in x=x.npy --out /nowhere/o.npy");
+  EXPECT_EQ(nowhere.status, 1);
+  EXPECT_TRUE(contains(nowhere.err, "error[E0602]")) << nowhere.err;
   EXPECT_EQ(run("predict linear.cad --in x=none.npy --out o.npy").status, 66);
 }
 

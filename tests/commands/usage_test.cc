@@ -1,5 +1,7 @@
 // tests/commands/usage_test.cc -- flags, statuses and streams of the commands that need no
 // training: usage errors name the flag and suggest one, results go to stdout, messages to stderr.
+#include <tuple>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
@@ -60,6 +62,104 @@ TEST_F(Commands, BadValues) {
   }
 }
 
+TEST_F(Commands, UnknownModelsAndSections) {
+  const std::string program = write("a.cad", std::string(kSmallProgram) +
+                                                 "train fit {\n  data: synthetic(x: f32[B, D])\n"
+                                                 "  loss: mean(Net(x))\n  optimizer: sgd(lr: 0.1)\n"
+                                                 "  B: 4\n  steps: 1\n}\n");
+  for (const std::string command :
+       {"check", "params", "run", "eval", "predict --in x.npy --out y", "generate"}) {
+    const Output model = run(command + " " + program + " --model Nett");
+    EXPECT_EQ(model.status, 2) << command << model.err;
+    EXPECT_TRUE(contains(model.err, "error[E0121]")) << command << model.err;
+    EXPECT_TRUE(contains(model.err, "did you mean `Net`?")) << command << model.err;
+    const Output train = run(command + " " + program + " --train fitt");
+    EXPECT_EQ(train.status, 2) << command << train.err;
+    EXPECT_TRUE(contains(train.err, "error[E0308]")) << command << train.err;
+    EXPECT_TRUE(contains(train.err, "did you mean `--train fit`?")) << command << train.err;
+  }
+  EXPECT_EQ(run("check " + program + " --model Net --train fit").status, 0);
+}
+
+TEST_F(Commands, Budgets) {
+  const std::string program = write("a.cad", std::string(kSmallProgram) +
+                                                 "train {\n  data: synthetic(x: f32[B, D])\n"
+                                                 "  loss: mean(Net(x))\n  optimizer: sgd(lr: 0.1)\n"
+                                                 "  B: 4\n  steps: 1\n}\n");
+  const auto with = [&](const std::string& budget) {
+    return run("run " + program + " --budget '" + budget + "'");
+  };
+  for (const char* fine :
+       {"1MB", "0.5 MiB", "10%", "100%", "1GB", "1TB", "1000000", "4096KB", "4096 KiB", "1GiB"})
+    EXPECT_EQ(with(fine).status, 0) << fine << with(fine).err;
+  for (const char* small : {"1KB", "1B", "1"}) {
+    EXPECT_EQ(with(small).status, 3) << small << with(small).err;
+    EXPECT_TRUE(contains(with(small).err, "error[E0703]")) << with(small).err;
+  }
+  for (const char* bad : {"200%", "0%", "-1GB", "nan", "1 parsec", "GB", "1e40GB"}) {
+    EXPECT_EQ(with(bad).status, 2) << bad << with(bad).err;
+    EXPECT_TRUE(contains(with(bad).err, std::string("`--budget ") + bad)) << with(bad).err;
+  }
+  EXPECT_TRUE(contains(with("8 GIB").err, "did you mean `GiB`?")) << with("8 GIB").err;
+}
+
+// One byte under what a run needs: the two sizes round alike and are told apart in bytes.
+TEST_F(Commands, OneByteUnder) {
+  const std::string program =
+      write("a.cad",
+            "dim B, D = 512\nmodel Net(x: [B, D]) -> [B, D] {\n  param w : [D, D2] = ones\n"
+            "  return (x @[D] w)[D2 -> D]\n}\ndim D2 = D\ntrain {\n"
+            "  data: synthetic(x: f32[B, D])\n  loss: mean(Net(x))\n  optimizer: sgd(lr: 0.1)\n"
+            "  B: 4\n  steps: 1\n}\n");
+  const Output plan = run("run " + program + " --dry-run --json");
+  ASSERT_EQ(plan.status, 0) << plan.err;
+  const int64_t needed = json::parse(plan.out)["predicted_peak_bytes"];
+  EXPECT_EQ(run("run " + program + " --budget " + std::to_string(needed)).status, 0);
+  const Output under = run("run " + program + " --budget " + std::to_string(needed - 1));
+  EXPECT_EQ(under.status, 3);
+  EXPECT_TRUE(contains(
+      under.err, std::to_string(needed) + " B, the budget is " + std::to_string(needed - 1) + " B"))
+      << under.err;
+}
+
+TEST_F(Commands, FlagsOfGenerate) {
+  const std::string program = write("a.cad", kSmallProgram);
+  for (const std::string flag : {"--temperature nan", "--temperature -1", "--temperature inf",
+                                 "--temperature x", "--top-k 0", "--top-k -1", "--tokens -1"}) {
+    const Output output = run("generate " + program + " " + flag);
+    EXPECT_EQ(output.status, 2) << flag << output.err;
+    EXPECT_TRUE(contains(output.err, "error[E0503]")) << flag << output.err;
+    EXPECT_TRUE(contains(output.err, flag.substr(0, flag.find(' ')))) << flag << output.err;
+  }
+}
+
+// A text that is not UTF-8 has a place, in every format.
+TEST_F(Commands, EncodingsHaveAPlace) {
+  const std::string text = "dim B\nfn f(x: [B]) -> [B] { return x }\n";
+  std::string little = "\xFF\xFE", big = "\xFE\xFF", bare;
+  for (const char c : text) {
+    little += {c, '\0'};
+    big += {'\0', c};
+    bare += {c, '\0'};
+  }
+  const std::vector<std::tuple<std::string, int, int>> cases = {
+      {little, 1, 0}, {big, 1, 0}, {bare, 1, 1}, {"dim B\n# caf\xE9\n", 2, 11}};
+  for (const auto& [bytes, line, offset] : cases) {
+    write("a.cad", bytes);
+    const Output human = run("check a.cad");
+    EXPECT_EQ(human.status, 65);
+    EXPECT_TRUE(contains(human.err, "in line " + std::to_string(line) + ", at byte offset " +
+                                        std::to_string(offset)))
+        << human.err;
+    const Output machine = run("check a.cad --error-format=json");
+    const json parsed = json::parse(machine.err)["diagnostics"][0];
+    EXPECT_EQ(parsed["id"], "E0016");
+    EXPECT_EQ(parsed["file"], "a.cad");
+    EXPECT_EQ(parsed["line"], line);
+    EXPECT_GE(parsed["column"], 1);
+  }
+}
+
 TEST_F(Commands, GpusNeedCuda) {
   const Output output = run("run " + write("a.cad", kSmallProgram) + " --gpus 2");
   if (contains(run("version").out, "CUDA  yes")) GTEST_SKIP();
@@ -103,6 +203,11 @@ TEST_F(Commands, FormatsOfErrors) {
   EXPECT_EQ(result.status, 65);
   EXPECT_EQ(json::parse(result.out)["diagnostics"].size(), 1U);
   EXPECT_TRUE(result.err.empty());
+  const Output none = run("check " + write("good.cad", kSmallProgram) + " --error-format=json");
+  EXPECT_EQ(none.status, 0);
+  EXPECT_EQ(none.out, "");
+  EXPECT_EQ(json::parse(none.err)["schema"], 1);
+  EXPECT_TRUE(json::parse(none.err)["diagnostics"].empty());
   const Output usage = run("check --nope --error-format=json");
   EXPECT_EQ(json::parse(usage.err)["diagnostics"][0]["id"], "E0502");
 }
@@ -157,6 +262,9 @@ TEST_F(Commands, ExplainOpsAndVersion) {
   EXPECT_EQ(one.status, 0);
   EXPECT_TRUE(contains(one.out, "E0003: a bracket that is never closed")) << one.out;
   EXPECT_TRUE(contains(one.out, "Wrong:")) << one.out;
+  for (const char* same : {"E0003", "E003", "003", "0003", "e3", "3"})
+    EXPECT_EQ(run(std::string("explain ") + same).out, one.out) << same;
+  EXPECT_TRUE(contains(run("explain l1").out, "L0001: ")) << run("explain l1").err;
   EXPECT_TRUE(contains(run("explain").out, "E0501"));
   const Output unknown = run("explain E9999");
   EXPECT_EQ(unknown.status, 2);

@@ -162,6 +162,81 @@ TEST(Check, ImportsInACircle) {
             "E0106:1");
 }
 
+TEST(Check, ACircleOfImportsIsNamed) {
+  auto p = checked("import \"a.cad\" as a\n",
+                   {{"a.cad", "import \"b.cad\" as b\n"}, {"b.cad", "import \"a.cad\" as a\n"}});
+  EXPECT_EQ(p->diagnostics.errors(), 1U) << p->text();
+  EXPECT_NE(p->text().find("the circle is `a.cad` -> `b.cad` -> `a.cad`"), std::string::npos)
+      << p->text();
+  EXPECT_EQ(checked("import \"test.cad\" as t\n")->text().find("the circle is"), std::string::npos);
+}
+
+TEST(Check, ImportsOfImports) {
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 2000; ++i) {
+    files["f" + std::to_string(i) + ".cad"] =
+        "import \"f" + std::to_string(i + 1) + ".cad\" as f\n";
+  }
+  EXPECT_EQ(checked("import \"f0.cad\" as f\n", files)->ids(), "E0106:1");
+}
+
+// Every declaration stands on the next one.
+std::string chain_of(const std::string& keyword, int length, const std::string& rest,
+                     const std::string& last) {
+  std::string text;
+  for (int i = 0; i < length; ++i) {
+    text += keyword + " a" + std::to_string(i) + " = a" + std::to_string(i + 1) + rest + "\n";
+  }
+  return text + keyword + " a" + std::to_string(length) + last + "\n";
+}
+
+TEST(Check, LongChainsOfDeclarations) {
+  constexpr int kLong = 20'000;
+  const std::string top = "fn f(x: [a0]) -> [a0] { return x }\n";
+  auto dims = checked(chain_of("dim", kLong, " + 1", " = 7") + top);
+  EXPECT_FALSE(dims->diagnostics.has_errors()) << dims->text();
+  EXPECT_EQ(dims->module->bindings.at("a0"), kLong + 7);
+  EXPECT_FALSE(checked(chain_of("dim", kLong, " + 1", "") + top)->diagnostics.has_errors());
+  auto lets = checked(chain_of("let", kLong, " + 0.5", " = 1"));
+  EXPECT_FALSE(lets->diagnostics.has_errors()) << lets->text();
+  EXPECT_EQ(lets->module->main().lets.at("a0").scalar.number(), 1 + kLong / 2);
+  // A circle is one error, and so is an expression that grows without end.
+  EXPECT_EQ(checked(chain_of("dim", kLong, " + 1", " = a0"))->diagnostics.errors(), 1U);
+  auto grown = checked(chain_of("dim", kLong, " // 2 + 1", ""));
+  EXPECT_EQ(grown->diagnostics.errors(), 1U) << grown->text();
+  EXPECT_EQ(grown->ids().substr(0, 5), "E0005");
+  auto roots = checked("dim B\n" + chain_of("let", kLong, " ^ 0.5", " = B"));
+  EXPECT_EQ(roots->diagnostics.errors(), 1U) << roots->text();
+  EXPECT_EQ(roots->ids().substr(0, 5), "E0005");
+}
+
+// fns that call each other, with dims of their own: as deep as lowering can go, else one error.
+TEST(Check, DeepCalls) {
+  const auto calls = [](int depth, const std::string& inner) {
+    std::string text = "dim B, D = 4\n";
+    for (int i = 0; i < depth; ++i) {
+      text += "fn f" + std::to_string(i) + "[E](x: [B, E]) -> [B, E] { return f" +
+              std::to_string(i + 1) + "[E](" + inner + ") }\n";
+    }
+    return text + "fn f" + std::to_string(depth) + "[E](x: [B, E]) -> [B, E] { return x }\n" +
+           "model M(x: [B, D]) -> [B, D] { return f0[D](x) }\n";
+  };
+  auto fine = checked(calls(150, "x"));
+  ASSERT_FALSE(fine->diagnostics.has_errors()) << fine->text();
+  EXPECT_TRUE(lower_model(*fine->module, false, ir::DType::kF32).ok());
+  for (const int depth : {1000, 10'000}) {
+    auto deep = checked(calls(depth, "x"));
+    EXPECT_EQ(deep->diagnostics.errors(), 1U) << deep->text();
+    EXPECT_EQ(deep->ids().substr(0, 5), "E0005") << deep->text();
+  }
+  // Deep expressions in deep calls.
+  std::string nested = "x";
+  for (int i = 0; i < 400; ++i) nested = "exp(" + nested + ")";
+  auto both = checked(calls(100, nested));
+  ASSERT_FALSE(both->diagnostics.has_errors()) << both->text();
+  EXPECT_TRUE(lower_model(*both->module, false, ir::DType::kF32).ok());
+}
+
 TEST(Check, BindingsAreRecordedWithTheirTypes) {
   auto p = checked(
       "dim B, T = 8, D = 4\nfn f(x: [B, T, D]) -> [B, T] {\n  y = mean[D](x)\n  return y\n}\n");

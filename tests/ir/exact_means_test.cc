@@ -84,6 +84,7 @@ struct Loss {
 void expect_exact(Loss& loss, ValueId value, const std::string& what) {
   SCOPED_TRACE(what);
   loss.p.output("loss", value);
+  EXPECT_TRUE(row_relations(loss.p.g).empty());
   const Graph trained = training_graph(loss.p.g);
   EXPECT_EQ(count_ops(trained, Op::kMean), 0U);
   const std::vector<Tensor> inputs = random_inputs(loss.p.g, {{"B", 8}}, 11);
@@ -141,6 +142,9 @@ TEST(ExactMeans, ProductsAreAveraged) {
   Loss loss;
   const ValueId mean = loss.mean(loss.y, {loss.B, loss.T});
   loss.p.output("loss", loss.p.b.mul(mean, mean));
+  const std::vector<NodeId> relations = row_relations(loss.p.g);
+  ASSERT_EQ(relations.size(), 1U);
+  EXPECT_EQ(loss.p.g.node(relations[0]).op, Op::kMean);
   const Graph trained = training_graph(loss.p.g);
   const std::vector<Tensor> inputs = random_inputs(loss.p.g, {{"B", 8}}, 11);
   double expected = 0;
@@ -153,6 +157,34 @@ TEST(ExactMeans, ProductsAreAveraged) {
     expected += run(loss.p.g, part, context).at("loss").data[0] / 4;
   }
   EXPECT_NEAR(over_micro_batches(trained, inputs, 8, 2).at("loss").data[0], expected, 1e-12);
+}
+
+// What of a row depends on others, by whatever op.
+TEST(ExactMeans, RowsThatMeet) {
+  const auto found = [](const std::function<ValueId(Loss&, Builder&)>& make) {
+    Loss loss;
+    Builder& b = loss.p.b;
+    loss.p.output("loss", b.make(Op::kMean, {make(loss, b)}, dims_attr({loss.B, loss.T})));
+    std::string names;
+    for (const NodeId id : row_relations(loss.p.g))
+      names += std::string(names.empty() ? "" : " ") + op_name(loss.p.g.node(id).op);
+    return names;
+  };
+  EXPECT_EQ(found([](Loss& l, Builder& b) {  // batch norm
+              return b.sub(l.y, b.broadcast(l.mean(l.y, {l.B}), {l.B, l.T}));
+            }),
+            "mean");
+  EXPECT_EQ(
+      found([](Loss& l, Builder& b) { return b.make(Op::kSoftmax, {l.y}, dims_attr({l.B})); }),
+      "softmax");
+  EXPECT_EQ(
+      found([](Loss& l, Builder& b) { return b.make(Op::kSoftmax, {l.y}, dims_attr({l.T})); }), "");
+  EXPECT_EQ(found([](Loss& l, Builder& b) {
+              Attrs attrs;
+              attrs.dim = l.B;
+              return b.make(Op::kCumSum, {l.y}, attrs);
+            }),
+            "cumsum");
 }
 
 // 2 tokens of loss 1 in one micro-batch, 8 of loss 3 in the other: 2.6, not 2.

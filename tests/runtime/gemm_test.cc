@@ -2,10 +2,13 @@
 #include "backend/cpu/gemm.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/thread_pool.h"
 #include "tests/runtime/values.h"
 
@@ -99,6 +102,31 @@ void check(const Groups& groups, ir::DType type, bool add, unsigned seed) {
     const std::vector<char> bytes(out.as<char>(), out.as<char>() + out.bytes());
     if (threads == 1) first = bytes;
     EXPECT_EQ(bytes, first) << "the result depends on the number of threads";
+  }
+}
+
+// These tests run once more for every narrower set of kernels: see tests/CMakeLists.txt.
+TEST(Gemm, TheKernelsAskedFor) {
+  const char* asked = std::getenv("COLAUTO_KERNELS");
+  if (asked == nullptr) GTEST_SKIP() << "the widest: " << gemm_kernels().name;
+#if defined(__x86_64__)
+  if (std::string(asked) == "avx2" && __builtin_cpu_supports("avx2") == 0) GTEST_SKIP();
+  EXPECT_STREQ(gemm_kernels().name, asked);
+#else
+  EXPECT_STREQ(gemm_kernels().name, "baseline");
+#endif
+}
+
+// All sizes around those of a tile, which has 4 to 14 rows and 8 to 32 columns.
+TEST(Gemm, OddSizes) {
+  unsigned seed = 1000;
+  for (const int64_t m : {1, 3, 4, 5, 6, 7, 13, 14, 15, 29}) {
+    for (const int64_t n : {1, 7, 8, 9, 15, 16, 17, 31, 32, 33}) {
+      for (const int64_t k : {1, 5, 33}) {
+        check({{}, {m}, {n}, {k}}, ir::DType::kF32, seed % 2 == 0, seed);
+        ++seed;
+      }
+    }
   }
 }
 
