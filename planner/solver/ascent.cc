@@ -70,6 +70,13 @@ Ascent::Ascent(const Reduced& reduced, const Rules& rules)
     scale_.push_back(
         std::max({1.0, static_cast<double>(flat_->slack[r]), 0.01 * static_cast<double>(now)}));
   }
+  double range = 0;
+  for (int i = 0; i < flat_->nodes(); ++i) {
+    const auto begin = flat_->unary.begin() + flat_->first[i];
+    const auto [least, most] = std::minmax_element(begin, begin + flat_->choices(i));
+    range = std::max(range, *most - *least);
+  }
+  if (range > 0) least_length_ = range;
   best_prices_ = dual_.prices();
 }
 
@@ -102,7 +109,7 @@ void Ascent::step_prices(const std::vector<int64_t>& over, const Best& best) {
     norm += g * g;
   }
   if (norm == 0) return;
-  double room = std::abs(bound_) * step_;
+  double room = std::max(std::abs(bound_), least_length_) * step_;
   if (best.cost < kForbidden)
     room = std::min(room, 0.5 * (best.cost - bound_) + 1e-12 * std::abs(best.cost));
   const double length = std::max(room, 1e-300) / norm;

@@ -60,6 +60,7 @@ class Ascent {
   std::unique_ptr<Flat> flat_;
   Dual dual_;
   std::vector<double> scale_;  // by row: what a use is measured in
+  double least_length_ = 1;    // what a step is measured in while the bound is near 0
   std::vector<double> best_prices_;
   std::vector<int> decoded_;
   double bound_ = -kForbidden;

@@ -12,6 +12,7 @@
 namespace cad::planner::solver {
 namespace {
 
+constexpr DiveOptions kFirstDive{0.34, 4, 0.03};  // quick: something to fix against
 constexpr DiveOptions kDives[] = {
     {0.1, 10, 0.01}, {0.03, 15, 0.01}, {0.05, 20, 0.003}, {0.02, 20, 0.01}, {0.2, 10, 0.03},
 };
@@ -39,7 +40,8 @@ class Engine {
     result_.bound = std::max(result_.bound, std::min(ascent_->bound(), result_.best.cost));
     if (end == Ascent::End::kClosed) return proven();
     if (end == Ascent::End::kTime) return true;
-    if (result_.best.cost - result_.bound <= gap_ * std::abs(result_.best.cost)) {
+    if (result_.best.cost < kForbidden &&
+        result_.best.cost - result_.bound <= gap_ * std::abs(result_.best.cost)) {
       result_.end = EngineResult::End::kGap;
       return true;
     }
@@ -80,6 +82,8 @@ class Engine {
     ascent_->set_step(0.05);
     if (climb(60)) return true;
     if (now_->columns() < 400 && mip({1500, 20'000})) return true;
+    dive(*now_, *ascent_, rules_, kFirstDive, result_.best);
+    if (rules_.out_of_time()) return true;
     if (climb(240) || fix()) return true;
     if (mip({1000, 20'000})) return true;
     for (const DiveOptions& options : kDives) {

@@ -14,10 +14,13 @@ class Builder {
  public:
   Builder(const Flat& flat, const Dual::Terms& terms, const std::vector<double>& price, double room)
       : f_(flat), terms_(terms), price_(price), room_(room) {
-    double largest = 0;
+    double largest = 0, whole = 0;
     for (const double term : terms.node)
-      if (term <= room) largest = std::max(largest, term);
-    unit_ = room < kForbidden ? std::max(room, 1e-300) : std::max(largest, 1e-300);
+      if (term <= room && term < kForbidden) largest = std::max(largest, term);
+    for (const double cost : flat.unary) whole = std::max(whole, std::abs(cost));
+    // terms that are rounding must not be blown up
+    const double least = whole > 0 ? 1e-12 * whole : 1;
+    unit_ = std::max(room < kForbidden ? room : largest, least);
   }
 
   // False: more than `most` columns.

@@ -98,11 +98,14 @@ Reduced make_reduced(const Problem& problem) {
 
 bool reduce(Reduced& r) {
   if (r.infeasible) return false;
-  for (int round = 0;; ++round) {
+  for (;;) {
     if (!drop_unsupported(r)) return false;
     fix_single(r);
-    if (!keep_times(r)) return false;
-    bool changed = split_tables(r);
+    const size_t columns = r.columns();
+    // may forbid choices that need too much memory
+    if (!keep_times(r) || !drop_unsupported(r)) return false;
+    bool changed = r.columns() < columns;
+    changed = split_tables(r) || changed;
     changed = fold_free(r) || changed;
     changed = drop_dominated(r) || changed;
     if (!changed) return true;

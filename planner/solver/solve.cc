@@ -66,7 +66,7 @@ void find_least_budget(const Problem& problem, const Rules& rules, Solution& sol
   const EngineResult any = run(free, whole, 0);
   if (any.best.choices.empty()) return;  // the pairs alone exclude each other
   int64_t high = check(problem, any.best.choices).peak;
-  int64_t proven = low;  // below it nothing fits; `low` may be a guess
+  bool proven = true;  // nothing fits below `low`; else it is a guess
   while (low < high && !rules.out_of_time()) {
     free.budget = low + (high - low) / 2;
     const EngineResult result = run(free, whole, 0);
@@ -74,12 +74,11 @@ void find_least_budget(const Problem& problem, const Rules& rules, Solution& sol
       high = std::min(high, check(problem, result.best.choices).peak);
     } else {
       low = *free.budget + 1;
-      if (result.end == EngineResult::End::kProven && proven >= low - 1 - (low - 1 - proven))
-        proven = low;
+      proven = proven && result.end == EngineResult::End::kProven;
     }
+    if (proven) solution.least_budget_bound = low;
   }
   solution.least_budget = high;
-  solution.least_budget_bound = proven;
 }
 
 void finish(const Problem& problem, const Options& options, EngineResult& result,
