@@ -8,11 +8,14 @@
 #include "cli/cost_table.h"
 #include "cli/load_program.h"
 #include "cli/sweep.h"
+#include "frontend/layer_names.h"
 #include "frontend/module_data.h"
 
 namespace cad::cli {
 
-Result<ir::Profile> program_profile(const frontend::Module& module, bool model) {
+namespace {
+
+Result<ir::Profile> unnamed_profile(const frontend::Module& module, bool model) {
   if (!model) {
     auto spec = frontend::lower_train(module, frontend::TrainUsage::kCost);
     if (spec.ok()) return ir::profile(*spec);
@@ -21,6 +24,18 @@ Result<ir::Profile> program_profile(const frontend::Module& module, bool model) 
   auto graph = frontend::lower_model(module, true, ir::DType::kF32);
   if (!graph.ok()) return std::move(graph.error());
   return ir::profile(std::move(*graph), frontend::bindings(module));
+}
+
+}  // namespace
+
+Result<ir::Profile> program_profile(const frontend::Module& module, bool model) {
+  CAD_TRY(profile, unnamed_profile(module, model));
+  const std::map<std::string, std::string> names = frontend::layer_names(module);
+  for (ir::ProfiledLayer& layer : profile.layers) {
+    const auto found = names.find(layer.scope);
+    if (found != names.end()) layer.layer = found->second;
+  }
+  return profile;
 }
 
 namespace {

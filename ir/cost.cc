@@ -43,7 +43,7 @@ class Scratch {
     const std::vector<ValueId> out = rule(b, copy, grads);
     std::unordered_set<int32_t> all;
     for (size_t i = 0; i < out.size(); ++i) {
-      if (!out[i].valid()) continue;
+      if (!out[i].valid() || constant_of(g_, node.operands[i]) != nullptr) continue;
       GradientCost& gradient = result.gradients[i];
       gradient.exists = true;
       measure(cone(out[i], appended), appended, gradient.cost, gradient.reads);

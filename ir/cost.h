@@ -16,7 +16,7 @@ OpCost op_cost(const Graph& g, NodeId node);
 
 // The gradient of one operand.
 struct GradientCost {
-  bool exists = false;  // false for integers and where no gradient flows
+  bool exists = false;  // false for integers, constants and where no gradient flows
   OpCost cost;          // of every node it needs; nodes shared with other gradients included
   // Operands and results of the node whose values it reads, in that order; constants are left out.
   std::vector<ValueId> reads;

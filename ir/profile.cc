@@ -207,8 +207,6 @@ class Layers {
     index_.emplace(scope, list_.size());
     ProfiledLayer layer;
     layer.scope = scope;
-    const auto named = p_.graph.layers.find(scope);
-    if (named != p_.graph.layers.end()) layer.layer = named->second;
     // Among its siblings by first use; a path of such numbers orders the tree.
     std::vector<size_t> order;
     const std::vector<std::string> outer = enclosing(scope);

@@ -50,7 +50,7 @@ struct ProfiledParameter {
 // A scope with all that lies below it.
 struct ProfiledLayer {
   std::string scope;
-  std::string layer;  // the definition's name; empty for the model and for loops
+  std::string layer;  // the definition's name, when the caller fills it in (frontend/layer_names.h)
   OpCost forward, backward;
   Amount params, param_bytes, grad_bytes, optimizer_bytes, activation_bytes;
 };
