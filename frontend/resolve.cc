@@ -282,12 +282,13 @@ void load_units(Module& module, FileId file, FileReader& reader, Diagnostics& di
 
 namespace {
 
-// Names defined at the start of a line, without parsing: "fn name", "layer name", "model name".
-std::vector<std::string> defined_names(std::string_view text) {
+// Names defined at the start of a line by one of the keywords, without parsing: "fn name".
+std::vector<std::string> defined_names(std::string_view text,
+                                       const std::vector<std::string_view>& keywords) {
   std::vector<std::string> names;
   size_t at = 0;
   while (at < text.size()) {
-    for (std::string_view keyword : {"fn ", "layer ", "model "}) {
+    for (std::string_view keyword : keywords) {
       if (text.substr(at, keyword.size()) != keyword) continue;
       const size_t from = at + keyword.size();
       size_t to = from;
@@ -346,8 +347,11 @@ void load_library(Module& module, Diagnostics& diagnostics) {
   for (std::string_view path : embedded_files("stdlib/")) {
     File file;
     file.path = path;
-    file.names = defined_names(*embedded_file(path));
+    const std::string_view text = *embedded_file(path);
+    file.names = defined_names(text, {"fn ", "layer ", "model "});
     module.library_names.insert(module.library_names.end(), file.names.begin(), file.names.end());
+    for (std::string& device : defined_names(text, {"device "}))
+      file.names.push_back(std::move(device));
     files.push_back(std::move(file));
   }
   std::set<std::string> wanted;
