@@ -117,7 +117,7 @@ std::vector<std::string> Machines::names() const {
   return all;
 }
 
-Machines program_machines(const frontend::Module& module) {
+Result<Machines> program_machines(const frontend::Module& module) {
   Machines machines;
   const frontend::SectionData* data = frontend::section_data(module);
   if (data == nullptr) return machines;

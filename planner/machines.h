@@ -27,7 +27,7 @@ struct Machines {
 
 // The sections of a program that was checked without errors; devices of its clusters are its own or
 // the library's.
-Machines program_machines(const frontend::Module& module);
+Result<Machines> program_machines(const frontend::Module& module);
 // stdlib/devices.cad, read anew at each call.
 const Machines& library_machines();
 // Machines that a text describes: a file that `colauto probe` wrote. `path` is for messages.

@@ -13,7 +13,8 @@ namespace {
 Machines machines_of(const std::string& text) {
   auto program = frontend::checked(text);
   EXPECT_FALSE(program->diagnostics.has_errors()) << program->text();
-  return program_machines(*program->module);
+  Result<Machines> machines = program_machines(*program->module);
+  return machines.ok() ? *machines : Machines{};
 }
 
 std::string fault(const Result<Cluster>& cluster) {
