@@ -259,7 +259,11 @@ CostConstants fit(const std::vector<Row>& rows, CostConstants start, size_t with
   return start;
 }
 
-void print_rows(const std::vector<Row>& rows, const CostConstants& constants) {
+struct Summary {
+  double median = 0, worst = 0;
+};
+
+Summary print_rows(const std::vector<Row>& rows, const CostConstants& constants) {
   std::string group;
   std::vector<double> errors;
   double worst = 0;
@@ -277,8 +281,9 @@ void print_rows(const std::vector<Row>& rows, const CostConstants& constants) {
       worst_name = row.name;
     }
   }
-  fmt::print("\n{} runs: median error {:.1f} %, worst {:.1f} % ({})\n", errors.size(),
+  fmt::print("\n{} rows: median error {:.1f} %, worst {:.1f} % ({})\n", errors.size(),
              100 * median(errors), 100 * worst, worst_name);
+  return {100 * median(errors), 100 * worst};
 }
 
 void leave_one_out(const std::vector<Row>& rows, const CostConstants& start) {
@@ -295,16 +300,22 @@ void leave_one_out(const std::vector<Row>& rows, const CostConstants& start) {
 int run(int argc, char** argv) {
   bool refit = false;
   bool leave = false;
+  Summary most{1e9, 1e9};
   std::string path = "tests/data/published_runs.json";
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--fit") == 0) {
       refit = true;
     } else if (std::strcmp(argv[i], "--leave-one-out") == 0) {
       leave = true;
+    } else if (std::strcmp(argv[i], "--most") == 0 && i + 2 < argc) {
+      most.median = std::atof(argv[++i]);
+      most.worst = std::atof(argv[++i]);
     } else if (argv[i][0] != '-') {
       path = argv[i];
     } else {
-      fmt::print(stderr, "usage: tools/bench published [--fit] [--leave-one-out] [FILE]\n");
+      fmt::print(
+          stderr,
+          "usage: tools/bench published [--fit] [--leave-one-out] [--most MEDIAN WORST] [FILE]\n");
       return kExitUsage;
     }
   }
@@ -313,7 +324,7 @@ int run(int argc, char** argv) {
   CostConstants constants = planner::fitted_constants();
   if (refit) constants = fit(rows, CostConstants{}, rows.size());
   fmt::print("  {:<44} {:>10} {:>10}  {:<15} {:>9}\n", "", "published", "predicted", "", "error");
-  print_rows(rows, constants);
+  const Summary found = print_rows(rows, constants);
   if (refit) {
     fmt::print("\nfitted constants:\n");
     for (const Knob& knob : knobs())
@@ -321,6 +332,10 @@ int run(int argc, char** argv) {
   }
   print_memory(data);
   if (leave) leave_one_out(rows, constants);
+  if (found.median > most.median || found.worst > most.worst) {
+    fmt::print(stderr, "errors above {} % (median) or {} % (worst)\n", most.median, most.worst);
+    return kExitRunFailed;
+  }
   return kExitOk;
 }
 
