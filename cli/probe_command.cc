@@ -58,12 +58,14 @@ std::string sections(const Probe& probe) {
     text += fmt::format(", {}: {:.1f} GFLOPS", ir::dtype_name(dtype), rate / 1e9);
   }
   text += fmt::format(", bandwidth: {:.2f} GB/s }}\n\n", bandwidth / 1e9);
+  const backend::ProbedCollective& reduced = probe.all_reduce;
   text += fmt::format(
-      "# Devices of one machine are shares of it and talk through its memory: the link is the\n"
-      "# measured memory bandwidth, of which a message takes twice its bytes, and the wait for a\n"
-      "# thread. Not measured: collectives themselves.\n"
+      "# Devices of one machine are shares of it and talk through its memory. All-reduce of {}\n"
+      "# devices, 4 KiB: {:.1f} us, {} MiB: {:.2f} ms. The link says what all devices together "
+      "get.\n"
       "cluster host {{ device: host, intra: link({:.2f} GB/s, {:.2f} us) }}\n",
-      probe.bandwidth / 1e9, probe.fork_join * 1e6);
+      reduced.devices, reduced.small * 1e6, reduced.bytes >> 20, reduced.large * 1e3,
+      reduced.bandwidth() * reduced.devices / 1e9, reduced.latency() * 1e6);
   return text;
 }
 
@@ -80,6 +82,11 @@ json probe_json(const Probe& probe, const std::string& file) {
           {"bandwidth", probe.bandwidth},
           {"fork_join_s", probe.fork_join},
           {"products", products},
+          {"all_reduce",
+           {{"devices", probe.all_reduce.devices},
+            {"small_s", probe.all_reduce.small},
+            {"large_s", probe.all_reduce.large},
+            {"large_bytes", probe.all_reduce.bytes}}},
           {"file", file}};
 }
 

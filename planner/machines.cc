@@ -90,7 +90,8 @@ Cluster guessed_host(const Host& host) {
   cluster.device.bandwidth = kCoreBandwidth * host.cores;
   cluster.device.flops["f32"] = kCoreFlops * host.cores;
   cluster.device.launch_overhead = kLoopOverhead;
-  cluster.intra = Link{cluster.device.bandwidth, kThreadLatency};
+  // a byte that one device gets from another is read and written in the memory they share
+  cluster.intra = Link{cluster.device.bandwidth / 2, kThreadLatency};
   return cluster;
 }
 
@@ -248,9 +249,9 @@ Result<Cluster> host_cluster(const Host& host, const std::optional<std::string>&
   cluster.device.memory /= share;
   cluster.device.bandwidth /= share;
   for (auto& [name, rate] : cluster.device.flops) rate /= share;
-  if (!cluster.intra) cluster.intra = Link{cluster.device.bandwidth * share, kThreadLatency};
-  // every byte that one device gets from another is read and written in the memory they share
-  cluster.intra->bandwidth /= 2 * share;
+  if (!cluster.intra) cluster.intra = guessed_host(host).intra;
+  // of the host, the link is what its devices get together
+  cluster.intra->bandwidth /= share;
   return cluster;
 }
 

@@ -45,8 +45,9 @@ struct Host {
   double memory = 0;  // bytes
 };
 
-// N devices of this host, each with an Nth of its cores, memory and rates. From the text of a
-// probe's file when there is one, else from a conservative guess by the number of cores.
+// N devices of this host, each with an Nth of its cores, memory and rates, and of what the link of
+// `host` says its devices get together. From the text of a probe's file when there is one, else
+// from a conservative guess by the number of cores.
 Result<Cluster> host_cluster(const Host& host, const std::optional<std::string>& probed,
                              int64_t devices);
 // $XDG_CONFIG_HOME/colauto/host.cad, or ~/.config/colauto/host.cad; empty when there is no home.

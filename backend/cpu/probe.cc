@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <thread>
 
+#include "backend/comm/thread_world.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/run_memory.h"
+#include "base/check.h"
 
 namespace cad::backend {
 namespace {
@@ -66,7 +69,57 @@ double measure_bandwidth(double budget, ThreadPool& pool) {
   return 3.0 * sizeof(float) * static_cast<double>(kStreamElements) / seconds;
 }
 
+// Seconds of one all-reduce over all devices of the world, as device 0 sees it: the median.
+double measure_all_reduce(ThreadWorld& world, int64_t elements, int times) {
+  const int devices = world.devices();
+  CollectiveCall call;
+  call.kind = CollectiveKind::kAllReduce;
+  call.outer = elements;
+  for (int device = 0; device < devices; ++device) call.members.push_back(device);
+  std::vector<double> seconds;
+  const auto loop = [&](int device) {
+    Communicator comm(world, device);
+    const std::vector<float> in(static_cast<size_t>(elements), 1);
+    std::vector<float> out(in.size());
+    for (int i = 0; i <= times; ++i) {
+      const double start = now();
+      if (!comm.run(call, in.data(), out.data())) return;
+      if (device == 0 && i > 0) seconds.push_back(now() - start);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int device = 1; device < devices; ++device) threads.emplace_back(loop, device);
+  loop(0);
+  for (std::thread& thread : threads) thread.join();
+  CAD_CHECK(!seconds.empty(), "{}", world.failure().value_or("no all-reduce ended"));
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+ProbedCollective measure_collective(int cores) {
+  constexpr int64_t kSmall = 1024, kLarge = int64_t{8} << 20;  // f32 elements
+  ProbedCollective result;
+  result.devices = std::clamp(cores, 2, 8);
+  result.bytes = kLarge * 4;
+  ThreadWorld small(result.devices), large(result.devices);
+  result.small = measure_all_reduce(small, kSmall, 200);
+  result.large = measure_all_reduce(large, kLarge, 5);
+  return result;
+}
+
 }  // namespace
+
+// An all-reduce is 2 ceil(log2 n) messages and 2 (n-1)/n of the bytes (docs/planner.md).
+double ProbedCollective::latency() const {
+  int rounds = 0;
+  while ((1 << rounds) < devices) ++rounds;
+  return small / (2.0 * rounds);
+}
+
+double ProbedCollective::bandwidth() const {
+  const double moving = std::max(large - small, large / 10);
+  return 2.0 * static_cast<double>(bytes) * (devices - 1) / devices / moving;
+}
 
 Probe probe_host(double seconds) {
   ThreadPool pool;
@@ -82,6 +135,7 @@ Probe probe_host(double seconds) {
       probe.products.push_back({dtype, size, measure_product(dtype, size, share, pool)});
     }
   }
+  probe.all_reduce = measure_collective(probe.cores);
   return probe;
 }
 

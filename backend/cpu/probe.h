@@ -1,7 +1,8 @@
 // backend/cpu/probe.h -- measures this machine as the planner sees it: products by dtype and size
-// with colauto's own gemm on all cores, the bandwidth of its memory, and what starting a kernel on
-// all threads costs. Medians; a few seconds in all. Not here: what the figures are for
-// (planner/machines.h), writing them down (cli/probe_command.cc).
+// with colauto's own gemm on all cores, the bandwidth of its memory, what starting a kernel on all
+// threads costs, and all-reduces between devices that are shares of it. Medians; a few seconds in
+// all. Not here: what the figures are for (planner/machines.h), writing them down
+// (cli/probe_command.cc).
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,24 @@ struct ProbedProduct {
   double flops = 0;  // operations a second, 2 a multiply-add
 };
 
+// All-reduces between devices that are threads of one process.
+struct ProbedCollective {
+  int devices = 0;
+  double small = 0;  // seconds of 4 KiB
+  double large = 0;  // seconds of `bytes`
+  int64_t bytes = 0;
+  // What these mean for planner/collective.h: seconds a message, bytes a second of one device.
+  [[nodiscard]] double latency() const;
+  [[nodiscard]] double bandwidth() const;
+};
+
 struct Probe {
   int cores = 1;
   int64_t memory = 0;    // bytes this process may use
   double bandwidth = 0;  // bytes a second, read and written, arrays far beyond the caches
   double fork_join = 0;  // seconds: an empty job on all threads
   std::vector<ProbedProduct> products;
+  ProbedCollective all_reduce;
 };
 
 // `seconds`: about how long it may take; every figure is measured at least three times.

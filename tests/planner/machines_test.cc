@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/compute_cost.h"
+#include "planner/mesh.h"
 #include "tests/frontend/frontend_testing.h"
 
 namespace cad::planner {
@@ -128,7 +129,7 @@ TEST(Machines, TheHostInShares) {
   EXPECT_DOUBLE_EQ(four->device.memory, 15e9);
   EXPECT_DOUBLE_EQ(four->device.flops.at("f32"), 200e9);
   EXPECT_DOUBLE_EQ(four->device.bandwidth, 20e9);
-  EXPECT_DOUBLE_EQ(four->intra->bandwidth, 10e9);
+  EXPECT_DOUBLE_EQ(four->intra->bandwidth, 20e9);
   EXPECT_DOUBLE_EQ(four->intra->latency, 5e-6);
   // without a probe, by the cores
   const auto guess = host_cluster(host, {}, 2);
