@@ -347,11 +347,8 @@ void load_library(Module& module, Diagnostics& diagnostics) {
   for (std::string_view path : embedded_files("stdlib/")) {
     File file;
     file.path = path;
-    const std::string_view text = *embedded_file(path);
-    file.names = defined_names(text, {"fn ", "layer ", "model "});
+    file.names = defined_names(*embedded_file(path), {"fn ", "layer ", "model "});
     module.library_names.insert(module.library_names.end(), file.names.begin(), file.names.end());
-    for (std::string& device : defined_names(text, {"device "}))
-      file.names.push_back(std::move(device));
     files.push_back(std::move(file));
   }
   std::set<std::string> wanted;
@@ -372,6 +369,15 @@ void load_library(Module& module, Diagnostics& diagnostics) {
       mention(module.library.back()->ast, wanted);
     }
   }
+}
+
+std::vector<std::string> library_devices() {
+  std::vector<std::string> names;
+  for (std::string_view path : embedded_files("stdlib/")) {
+    for (std::string& name : defined_names(*embedded_file(path), {"device "}))
+      names.push_back(std::move(name));
+  }
+  return names;
 }
 
 }  // namespace cad::frontend

@@ -12,6 +12,8 @@ namespace cad::frontend {
 void load_units(Module& module, FileId file, FileReader& reader, Diagnostics& diagnostics);
 // Parses those files of the standard library that define a name which the program mentions.
 void load_library(Module& module, Diagnostics& diagnostics);
+// Names of the devices that the standard library describes, without parsing it.
+std::vector<std::string> library_devices();
 // Sizes of all dims and values of all lets, with overrides; fills declared and bindings.
 void resolve_dims_and_lets(Module& module, Diagnostics& diagnostics);
 // What a name in a constant expression of `unit` stands for.

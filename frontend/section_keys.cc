@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/suggest.h"
+#include "frontend/resolve.h"
 #include "frontend/section_checker.h"
 #include "frontend/settings.h"
 
@@ -333,11 +334,7 @@ void SectionChecker::read_plan(const Section& s) {
 void SectionChecker::check_names_of_machines() {
   std::vector<std::string> names;
   for (const DeviceSpec& device : data_.machines.devices) names.push_back(device.name);
-  for (const auto& unit : module_.library) {
-    for (const Section& s : unit->ast.sections) {
-      if (s.kind.text == "device") names.push_back(s.name.text);
-    }
-  }
+  for (std::string& device : library_devices()) names.push_back(std::move(device));
   for (const ClusterSpec& cluster : data_.machines.clusters) {
     if (cluster.device.empty() || std::count(names.begin(), names.end(), cluster.device) != 0)
       continue;

@@ -116,6 +116,12 @@ TEST(Machines, PartsThatDoNotFit) {
   EXPECT_EQ(ids("nodes: 1, per_node: 9000000000000000000"), "E0801:1");
 }
 
+TEST(Machines, AClusterOfAnUnknownDevice) {
+  auto program = frontend::checked("cluster c { device: rtx409 }\n");
+  EXPECT_EQ(program->ids(), "E0324:1");
+  EXPECT_NE(program->text().find("did you mean `rtx4090`?"), std::string::npos) << program->text();
+}
+
 TEST(Machines, TheHostInShares) {
   const Host host{8, 64e9};
   const std::optional<std::string> probed =
