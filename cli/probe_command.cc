@@ -2,6 +2,7 @@
 // it down as a `device` and a `cluster` section, by default where `--cluster host` and plans
 // without
 // --cluster look for it (planner/machines.h).
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -45,8 +46,13 @@ std::string sections(const Probe& probe) {
   for (const backend::ProbedProduct& row : probe.products) {
     if (row.dtype != ir::DType::kF32) continue;
     text += fmt::format("# {:<6}", row.size);
-    for (const backend::ProbedProduct& product : probe.products) {
-      if (product.size == row.size) text += fmt::format(" {:>8.1f}", product.flops / 1e9);
+    for (const ir::DType dtype : {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16}) {
+      const auto at = std::find_if(probe.products.begin(), probe.products.end(),
+                                   [&](const backend::ProbedProduct& product) {
+                                     return product.size == row.size && product.dtype == dtype;
+                                   });
+      text += at == probe.products.end() ? fmt::format(" {:>8}", "")
+                                         : fmt::format(" {:>8.1f}", at->flops / 1e9);
     }
     text += "\n";
   }

@@ -38,7 +38,8 @@ struct Probe {
   ProbedCollective all_reduce;
 };
 
-// `seconds`: about how long it may take; every figure is measured at least three times.
+// `seconds`: about how long it may take. Every figure is measured at least three times; sizes of
+// products that would take too long are left out.
 Probe probe_host(double seconds = 6);
 
 }  // namespace cad::backend

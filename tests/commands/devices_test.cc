@@ -59,7 +59,7 @@ TEST_F(Devices, AProbeIsWhatLaterCommandsRead) {
   EXPECT_EQ(probe.status, 0) << probe.err;
   const json measured = json::parse(probe.out);
   EXPECT_TRUE(fits_schema(measured, "probe")) << probe.out;
-  EXPECT_EQ(measured["products"].size(), 15U);
+  EXPECT_GE(measured["products"].size(), 9U);
   for (const json& product : measured["products"]) EXPECT_GT(product["flops"], 1e8) << product;
   EXPECT_GT(measured["bandwidth"], 1e8);
   EXPECT_TRUE(contains(measured["file"].get<std::string>(), "/config/colauto/host.cad"));
