@@ -40,12 +40,11 @@ Result<std::vector<Axis>> parse_mesh(const std::string& text) {
     while (!part.empty() && part.front() == ' ') part.erase(0, 1);
     const size_t equals = part.find('=');
     char* rest = nullptr;
-    const long size = equals == std::string::npos
-                          ? 0
-                          : std::strtol(part.c_str() + equals + 1, &rest, 10);
+    const long size =
+        equals == std::string::npos ? 0 : std::strtol(part.c_str() + equals + 1, &rest, 10);
     if (size < 1 || size > (1 << 20) || equals == 0 || rest == nullptr || *rest != 0) {
-      Diagnostic error = make_error(DiagId::E0803, fmt::format("`--mesh {}` is no mesh", text),
-                                    kExitUsage);
+      Diagnostic error =
+          make_error(DiagId::E0803, fmt::format("`--mesh {}` is no mesh", text), kExitUsage);
       error.help("write axes with their sizes: `--mesh dp=2,tp=4`");
       return error;
     }
@@ -94,17 +93,17 @@ Result<Target> target_of(const CommonOptions& common, const frontend::Module& mo
   const int64_t devices = asked ? *asked : axes.empty() ? 1 : product(axes);
   if (!axes.empty() && product(axes) != devices) {
     Diagnostic error = make_error(
-        DiagId::E0803,
-        fmt::format("a mesh of {} devices for {} devices", product(axes), devices), kExitUsage);
+        DiagId::E0803, fmt::format("a mesh of {} devices for {} devices", product(axes), devices),
+        kExitUsage);
     error.help("the axes' sizes multiply to the number of devices");
     return error;
   }
   Target target;
   CAD_TRY(machines, planner::program_machines(module));
-  CAD_TRY(cluster, planner::choose_cluster(
-                       machines, common.cluster, devices,
-                       {backend::ThreadPool::available_cores(),
-                        static_cast<double>(backend::RunMemory::machine_bytes())}));
+  CAD_TRY(cluster,
+          planner::choose_cluster(machines, common.cluster, devices,
+                                  {backend::ThreadPool::available_cores(),
+                                   static_cast<double>(backend::RunMemory::machine_bytes())}));
   target.cluster = cluster;
   const frontend::PlanSpec* plan = sections == nullptr || sections->machines.plans.empty()
                                        ? nullptr
@@ -131,9 +130,9 @@ Result<Target> target_of(const CommonOptions& common, const frontend::Module& mo
 // A mesh without the axes of size 1 is the same mesh; one axis stays.
 int infeasible(const CommonOptions& common, const planner::Planning& planning, double budget) {
   const double least = std::ceil(planning.least_peak);
-  Diagnostic error = make_error(
-      DiagId::E0901,
-      fmt::format("no plan fits {} a device", planner::bytes_text(budget)), kExitNoPlan);
+  Diagnostic error =
+      make_error(DiagId::E0901,
+                 fmt::format("no plan fits {} a device", planner::bytes_text(budget)), kExitNoPlan);
   if (least > 0) {
     error.note(fmt::format("the least that was found needs {} a device ({:.0f} bytes), {} more",
                            planner::bytes_text(least), least, planner::bytes_text(least - budget)));
@@ -141,17 +140,18 @@ int infeasible(const CommonOptions& common, const planner::Planning& planning, d
     for (size_t i = 0; i < std::min<size_t>(3, planning.contributors.size()); ++i)
       parts += (parts.empty() ? "" : ", ") + planning.contributors[i];
     error.note("most of it: " + parts);
-    error.help(fmt::format("give it `--budget {:.0f}B`, more devices (`--gpus`), or a smaller batch "
-                           "with more `accumulate`",
-                           least));
+    error.help(
+        fmt::format("give it `--budget {:.0f}B`, more devices (`--gpus`), or a smaller batch "
+                    "with more `accumulate`",
+                    least));
   }
   return fail(common, error);
 }
 
 Result<std::string> plan_file(const std::string& name) {
   if (name.find('.') == std::string::npos && name.find('/') == std::string::npos) {
-    Diagnostic error = make_error(DiagId::E0903, fmt::format("no plan is called `{}`", name),
-                                  kExitUsage);
+    Diagnostic error =
+        make_error(DiagId::E0903, fmt::format("no plan is called `{}`", name), kExitUsage);
     std::string names = "auto";
     for (const std::string& known : planner::baseline_names()) names += ", " + known;
     error.help(fmt::format("`--plan` takes {} or the name of a file", names));
@@ -170,9 +170,9 @@ int show(const CommonOptions& common, const PlanOptions& options, const planner:
     std::ofstream out(options.svg, std::ios::binary);
     out << planner::plan_svg(plan);
     if (!out.flush()) {
-      return fail(common, make_error(DiagId::E0602,
-                                     fmt::format("`{}` cannot be written", options.svg),
-                                     kExitRunFailed));
+      return fail(common,
+                  make_error(DiagId::E0602, fmt::format("`{}` cannot be written", options.svg),
+                             kExitRunFailed));
     }
   }
   if (!options.diff.empty()) {
@@ -222,10 +222,10 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
   program.timings.stop();
   program.timings.report(common);
   if (planning.problem == nullptr) {
-    Diagnostic error = make_error(
-        DiagId::E0901, fmt::format("no mesh of {} devices suits the plan `{}`",
-                                   target->meshes[0].devices(), common.plan),
-        kExitNoPlan);
+    Diagnostic error = make_error(DiagId::E0901,
+                                  fmt::format("no mesh of {} devices suits the plan `{}`",
+                                              target->meshes[0].devices(), common.plan),
+                                  kExitNoPlan);
     error.help("leave `--plan` or `--mesh` out, or use another number of devices");
     return fail(common, error);
   }

@@ -23,10 +23,14 @@ struct Baseline {
 
 const std::vector<Baseline>& table() {
   static const std::vector<Baseline> kTable{
-      {"single", Scheme::kData, 0, false, 1, 1},     {"dp", Scheme::kData, 0, false, 1, 1},
-      {"zero1", Scheme::kData, 1, false, 1, 1},      {"zero2", Scheme::kData, 2, false, 1, 1},
-      {"zero3", Scheme::kData, 3, false, 1, 1},      {"megatron", Scheme::kMegatron, 0, false, 1, 2},
-      {"megatron-sp", Scheme::kMegatron, 0, true, 1, 2}, {"tp2d", Scheme::kGrid, 0, false, 2, 2},
+      {"single", Scheme::kData, 0, false, 1, 1},
+      {"dp", Scheme::kData, 0, false, 1, 1},
+      {"zero1", Scheme::kData, 1, false, 1, 1},
+      {"zero2", Scheme::kData, 2, false, 1, 1},
+      {"zero3", Scheme::kData, 3, false, 1, 1},
+      {"megatron", Scheme::kMegatron, 0, false, 1, 2},
+      {"megatron-sp", Scheme::kMegatron, 0, true, 1, 2},
+      {"tp2d", Scheme::kGrid, 0, false, 2, 2},
       {"tp3d", Scheme::kGrid, 0, false, 3, 3},
   };
   return kTable;
@@ -103,9 +107,12 @@ class Masker {
       for (size_t a = 0; a < axes() && allowed; ++a) {
         const int8_t d = v.options[o].split[a];
         const DimKind k = d < 0 ? DimKind::kUnused : kind(v.dims[static_cast<size_t>(d)]);
-        if (k == DimKind::kUnused) ++n;
-        else if (for_batch(a)) allowed = k == DimKind::kBatch;
-        else allowed = allowed_inner(s, k, v.dims[static_cast<size_t>(d)]);
+        if (k == DimKind::kUnused)
+          ++n;
+        else if (for_batch(a))
+          allowed = k == DimKind::kBatch;
+        else
+          allowed = allowed_inner(s, k, v.dims[static_cast<size_t>(d)]);
       }
       if (!allowed) continue;
       unused[o] = n;
@@ -163,10 +170,10 @@ class Masker {
       for (size_t a = 0; a < axes(); ++a) {
         const int8_t x = l.axis[a];
         const DimKind k = x < 0 ? DimKind::kUnused : kind(type.dims[static_cast<size_t>(x)]);
-        const bool ok = for_batch(a)                       ? k == DimKind::kBatch || !type.has(g_.batch_dim)
-                        : b_.scheme == Scheme::kGrid       ? k == DimKind::kWeight
+        const bool ok = for_batch(a) ? k == DimKind::kBatch || !type.has(g_.batch_dim)
+                        : b_.scheme == Scheme::kGrid          ? k == DimKind::kWeight
                         : b_.sequence && k == DimKind::kOther ? true
-                                                           : k == DimKind::kUnused;
+                                                              : k == DimKind::kUnused;
         if (!ok) out[i] = 0;
       }
     }
@@ -177,9 +184,8 @@ class Masker {
     const RegionProblem& region = p_.regions[r];
     const auto i = static_cast<int>(index);
     if (i == region.entry || i == region.exit) return true;
-    return std::any_of(region.children.begin(), region.children.end(), [&](const auto& c) {
-      return c.entry == i || c.exit == i;
-    });
+    return std::any_of(region.children.begin(), region.children.end(),
+                       [&](const auto& c) { return c.entry == i || c.exit == i; });
   }
 
   std::vector<char> param(const VariableInfo& v) const {
@@ -209,11 +215,11 @@ class Masker {
       } else {
         const bool frozen = v.choices[i].gradients <= 0;
         const bool whole = split(s) == 0;
-        out[i] = frozen          ? (b_.stage == 3 ? split(s) == most : whole)
+        out[i] = frozen             ? (b_.stage == 3 ? split(s) == most : whole)
                  : split(o) != most ? 0
-                 : b_.stage == 1 ? whole && (g == s || g < 0)
-                 : b_.stage == 2 ? whole && g == o
-                                 : s == o && g == o;
+                 : b_.stage == 1    ? whole && (g == s || g < 0)
+                 : b_.stage == 2    ? whole && g == o
+                                    : s == o && g == o;
       }
     }
     return out;

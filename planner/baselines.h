@@ -4,10 +4,10 @@
 //
 //   dp          every op over the batch; parameters, gradients and states whole on every device
 //   zero1       dp, optimizer states split; zero2: gradients too; zero3: parameters too
-//   megatron    weights' dims over the inner axis, the batch over the outer one (Shoeybi et al. 2019)
-//   megatron-sp the same, what lies between the blocks split along the sequence (Korthikanti 2022)
-//   tp2d, tp3d  weights and activations split over two or three axes (Optimus; Bian et al. 2021)
-//   single      one device
+//   megatron    weights' dims over the inner axis, the batch over the outer one (Shoeybi et al.
+//   2019) megatron-sp the same, what lies between the blocks split along the sequence (Korthikanti
+//   2022) tp2d, tp3d  weights and activations split over two or three axes (Optimus; Bian et al.
+//   2021) single      one device
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// planner/explain.cc -- see explain.h. A choice is forced by masking its rivals; one fold then gives
-// the best plan that has it, at the price of memory at which the plan was found.
+// planner/explain.cc -- see explain.h. A choice is forced by masking its rivals; one fold then
+// gives the best plan that has it, at the price of memory at which the plan was found.
 #include "planner/explain.h"
 
 #include <algorithm>
@@ -32,8 +32,10 @@ class Explainer {
         const VariableInfo& info = p_.regions[r].variables[v];
         if (info.kind != VariableInfo::Kind::kSite && info.kind != VariableInfo::Kind::kParam)
           continue;
-        if (info.name == name) exact.push_back({r, v});
-        else if (lower(info.name).find(lower(name)) != std::string::npos) part.push_back({r, v});
+        if (info.name == name)
+          exact.push_back({r, v});
+        else if (lower(info.name).find(lower(name)) != std::string::npos)
+          part.push_back({r, v});
       }
     }
     exact.insert(exact.end(), part.begin(), part.end());
@@ -59,10 +61,9 @@ class Explainer {
     int chosen = -1;
     double most = 0;
     for (const auto& [choice, times] : executions) {
-      out += fmt::format("  {}{}\n", text(v, static_cast<size_t>(choice)),
-                         p_.regions[place.region].trips > 1
-                             ? fmt::format(", in {:.0f} iterations", times)
-                             : "");
+      out += fmt::format(
+          "  {}{}\n", text(v, static_cast<size_t>(choice)),
+          p_.regions[place.region].trips > 1 ? fmt::format(", in {:.0f} iterations", times) : "");
       out += costs(v.choices[static_cast<size_t>(choice)]);
       if (times > most) {
         most = times;
@@ -116,11 +117,11 @@ class Explainer {
   [[nodiscard]] std::string text(const VariableInfo& v, size_t choice) const {
     if (v.kind == VariableInfo::Kind::kParam) {
       const int gradient = v.gradient[choice];
-      return fmt::format("stored {}, gradient {}, states {}",
-                         layout_text(named(v, v.layout[choice]), p_.mesh.axes),
-                         gradient < 0 ? "summed on each device"
-                                      : layout_text(named(v, gradient), p_.mesh.axes),
-                         layout_text(named(v, v.optimizer[choice]), p_.mesh.axes));
+      return fmt::format(
+          "stored {}, gradient {}, states {}",
+          layout_text(named(v, v.layout[choice]), p_.mesh.axes),
+          gradient < 0 ? "summed on each device" : layout_text(named(v, gradient), p_.mesh.axes),
+          layout_text(named(v, v.optimizer[choice]), p_.mesh.axes));
     }
     const SiteOption& o = v.options[static_cast<size_t>(v.option[choice])];
     NamedLayout split;
@@ -139,7 +140,9 @@ class Explainer {
   static std::string costs(const Choice& c) {
     std::string out;
     const auto add = [&](const char* name, float s) {
-      if (s > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, seconds_text(static_cast<double>(s)));
+      if (s > 0)
+        out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name,
+                           seconds_text(static_cast<double>(s)));
     };
     add("compute", c.terms.compute);
     add("again", c.terms.recompute);
@@ -147,7 +150,9 @@ class Explainer {
     add("parameter collectives", c.terms.parameters);
     add("update", c.terms.optimizer);
     const auto bytes = [&](const char* name, float b) {
-      if (b > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, bytes_text(static_cast<double>(b)));
+      if (b > 0)
+        out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name,
+                           bytes_text(static_cast<double>(b)));
     };
     bytes("parameters", c.parameters);
     bytes("gradients", c.gradients);
@@ -221,7 +226,8 @@ class Explainer {
     if (seconds < 0 && bytes > 0)
       return fmt::format("  the first would win with {} more memory a device\n", bytes_text(bytes));
     if (seconds >= 0 && bytes < 0)
-      return fmt::format("  the first would win if the budget were below {}\n", bytes_text(base.peak));
+      return fmt::format("  the first would win if the budget were below {}\n",
+                         bytes_text(base.peak));
     const double communicate = (base.communicate + base.parameters - base.hidden) -
                                (rival.communicate + rival.parameters - rival.hidden);
     const double rest = seconds + communicate;

@@ -1,6 +1,6 @@
-// planner/explain.h -- why a plan does what it does with one op, layer or parameter: its cost split,
-// the next best choices with everything else free to follow, and what would have to change for the
-// best of them to win.
+// planner/explain.h -- why a plan does what it does with one op, layer or parameter: its cost
+// split, the next best choices with everything else free to follow, and what would have to change
+// for the best of them to win.
 #pragma once
 
 #include <string>

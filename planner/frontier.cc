@@ -112,7 +112,19 @@ struct Search::Impl {
     if (!fast.e.valid) return std::numeric_limits<double>::infinity();
     double bound = safe(fast.value);
     price = 0;
-    if (fast.e.peak <= budget || !std::isfinite(budget)) return bound;
+    if (fast.e.peak <= budget || !std::isfinite(budget)) {
+      // of plans that are as fast, the one that needs least
+      const double touch = 2e-6 * fast.value / std::max(fast.bytes(), 1.0);
+      const Evaluation kept = found.evaluation;
+      const BodyPlan plan = found.plan;
+      const Point lean = at(found, touch, budget, limit);
+      if (lean.e.valid && lean.e.peak < kept.peak && found.feasible &&
+          lean.e.seconds <= found.evaluation.seconds * (1 + 1e-7)) {
+        found.plan = lean.plan;
+        found.evaluation = lean.e;
+      }
+      return bound;
+    }
     // a price so high that memory alone counts
     const double high = 1e4 * std::max(fast.value, 1e-9) / std::max(fast.bytes(), 1.0);
     Point small = at(found, high, budget, limit);
@@ -144,6 +156,159 @@ struct Search::Impl {
     mix(found, fast, small, budget, limit);
     return bound;
   }
+
+  // Plans by the most memory that any of their choices takes for a moment: within (moment, limit].
+  struct Part {
+    double limit = std::numeric_limits<double>::infinity(), moment = 0, bound = 0;
+  };
+
+  double best_line(Found& found, double budget, double limit, double moment) {
+    hide = 0;
+    double bound = slopes(found, budget, limit, moment);
+    const Evaluation& e = found.evaluation;
+    if (!found.exact || !found.feasible || p.model.overlap <= 0 || e.parameters <= e.compute)
+      return bound;
+    // compute is too short to hide that much: the other line, and one between
+    const double first = price;
+    for (const double other : {1.0, 0.5}) {
+      hide = other;
+      bound = std::max(bound, slopes(found, budget, limit, moment));
+    }
+    hide = 0;
+    price = first;
+    return bound;
+  }
+
+  // Memory for a moment is a maximum, not a sum: where it leaves a gap, plans are parted by it.
+  void search(Found& found, double budget) {
+    constexpr double kGoodEnough = 0.004;
+    constexpr int kMostParts = 6;
+    std::vector<Part> parts(1);
+    parts[0].moment = least_moment;
+    parts[0].bound = best_line(found, budget, parts[0].limit, parts[0].moment);
+    if (!found.exact) return;
+    if (std::isfinite(budget) && found.feasible) improve(found, budget);
+    const auto least = [&] {
+      return std::min_element(parts.begin(), parts.end(),
+                              [](const Part& a, const Part& b) { return a.bound < b.bound; });
+    };
+    while (static_cast<int>(parts.size()) < kMostParts && std::isfinite(budget)) {
+      const auto part = least();
+      if (!std::isfinite(part->bound)) break;
+      if (found.feasible && part->bound >= found.evaluation.seconds * (1 - kGoodEnough)) break;
+      const double high = std::min(part->limit, found.evaluation.transient);
+      const double middle = (part->moment + high) / 2;
+      if (!(middle > part->moment * 1.02)) break;
+      Part lower{middle, part->moment, part->bound};
+      Part upper{part->limit, middle, part->bound};
+      const double kept = price;
+      lower.bound = std::max(lower.bound, best_line(found, budget, lower.limit, lower.moment));
+      upper.bound = std::max(upper.bound, best_line(found, budget, upper.limit, upper.moment));
+      if (price == 0) price = kept;
+      *part = lower;
+      parts.push_back(upper);
+      if (found.feasible) improve(found, budget);
+    }
+    found.bound = least()->bound;
+    if (!found.feasible) smallest(found, budget);
+  }
+
+  // Nothing fits: how little memory is enough? Ever less for a moment, at a price that counts
+  // memory alone.
+  void smallest(Found& found, double budget) {
+    for (int i = 0; i < 8 && !found.plan.choices.empty(); ++i) {
+      const double before = found.evaluation.peak;
+      const double limit = found.evaluation.transient * 0.9;
+      const double high = 1e4 * std::max(found.evaluation.seconds, 1e-9) / std::max(before, 1.0);
+      const Point point = at(found, high, budget, limit);
+      if (!point.e.valid || found.evaluation.peak >= before) break;
+    }
+  }
+
+  // Single changes that save time and still fit, the most time a byte first: what the mix of two
+  // bodies leaves of the budget.
+  void improve(Found& found, double budget) const {
+    BodyPlan plan = found.plan;
+    for (size_t c = 0; c < plan.loops.size(); ++c) plan.loops[c] = loosened(plan.loops[c]);
+    Evaluation e = evaluate(p, plan);
+    if (!e.valid || e.peak > budget) return;
+    for (int round = 0; round < 60; ++round) {
+      double best_score = 0;
+      int* best_place = nullptr;
+      int best_choice = 0;
+      const auto try_body = [&](size_t region, BodyPlan& body) {
+        for (size_t v = 0; v < body.choices.size(); ++v) {
+          const int old = body.choices[v];
+          for (const int other : siblings(region, v, old)) {
+            body.choices[v] = other;
+            const Evaluation changed = evaluate(p, plan);
+            if (!changed.valid || changed.peak > budget ||
+                changed.seconds >= e.seconds * (1 - 1e-9))
+              continue;
+            const double bytes = std::max(changed.peak - e.peak, 1.0);
+            const double score = (e.seconds - changed.seconds) / bytes;
+            if (score > best_score) {
+              best_score = score;
+              best_place = &body.choices[v];
+              best_choice = other;
+            }
+          }
+          body.choices[v] = old;
+        }
+      };
+      try_body(0, plan);
+      for (size_t c = 0; c < plan.loops.size(); ++c) {
+        for (Run& run : plan.loops[c]) {
+          for (BodyPlan& body : run.pattern)
+            try_body(static_cast<size_t>(p.regions[0].children[c].region), body);
+        }
+      }
+      if (best_place == nullptr) break;
+      *best_place = best_choice;
+      e = evaluate(p, plan);
+    }
+    offer(found, plan, e, budget);
+  }
+
+  // Runs of which single iterations can be changed: all of a short loop, one of each run of a long
+  // one.
+  static std::vector<Run> loosened(const std::vector<Run>& runs) {
+    int64_t total = 0;
+    for (const Run& run : runs) total += run.count;
+    std::vector<Run> out;
+    for (const Run& run : runs) {
+      if (run.count == 1 || run.pattern.size() > 1) {
+        out.push_back(run);
+      } else if (total <= 12) {
+        for (int64_t i = 0; i < run.count; ++i) out.push_back({1, run.pattern});
+      } else {
+        out.push_back({run.count - 1, run.pattern});
+        out.push_back({1, run.pattern});
+      }
+    }
+    return out;
+  }
+
+  // Choices that differ from this one only in what is kept.
+  [[nodiscard]] std::vector<int> siblings(size_t region, size_t variable, int choice) const {
+    const RegionProblem& r = p.regions[region];
+    const VariableInfo& v = r.variables[variable];
+    const auto c = static_cast<size_t>(choice);
+    std::vector<int> out;
+    const auto index = static_cast<int>(variable);
+    if (index == r.entry || index == r.exit) return out;
+    for (const RegionProblem::Child& child : r.children) {
+      if (child.entry == index || child.exit == index) return out;
+    }
+    for (size_t i = 0; i < v.choices.size(); ++i) {
+      if (i == c) continue;
+      if (v.kind == VariableInfo::Kind::kSite  ? v.option[i] == v.option[c]
+          : v.kind == VariableInfo::Kind::kHub ? v.layout[i] == v.layout[c]
+                                               : false)
+        out.push_back(static_cast<int>(i));
+    }
+    return out;
+  }
 };
 
 Search::Search(const Problem& problem) : impl_(std::make_unique<Impl>(problem)) {}
@@ -162,22 +327,7 @@ double Search::bound_at(double price, double budget) {
 
 Found Search::run(double budget) {
   Found found;
-  const double infinite = std::numeric_limits<double>::infinity();
-  impl_->hide = 0;
-  found.bound = impl_->slopes(found, budget, infinite, impl_->least_moment);
-  const Evaluation& e = found.evaluation;
-  const double overlap = impl_->p.model.overlap;
-  if (found.exact && found.feasible && overlap > 0 && e.parameters > e.compute) {
-    // compute is too short to hide that much: the other line, and one between
-    const double first = impl_->price;
-    for (const double hide : {1.0, 0.5}) {
-      impl_->hide = hide;
-      found.bound =
-          std::max(found.bound, impl_->slopes(found, budget, infinite, impl_->least_moment));
-    }
-    impl_->hide = 0;
-    impl_->price = first;
-  }
+  impl_->search(found, budget);
   return found;
 }
 

@@ -16,7 +16,8 @@ namespace {
 // "B" | null | "+" for each mesh axis.
 json layout_json(const NamedLayout& layout) {
   json out = json::array();
-  for (const std::string& entry : layout) out.push_back(entry.empty() ? json(nullptr) : json(entry));
+  for (const std::string& entry : layout)
+    out.push_back(entry.empty() ? json(nullptr) : json(entry));
   return out;
 }
 NamedLayout layout_of(const json& j) {
@@ -41,16 +42,23 @@ json predicted_json(const Predicted& p) {
 }
 
 json solver_json(const SolverReport& s) {
-  return {{"name", s.name},       {"status", s.status},   {"objective", s.objective},
-          {"bound", s.bound},     {"gap", s.gap},         {"wall_s", s.wall_s},
-          {"columns", s.columns}, {"rows", s.rows},       {"meshes", s.meshes},
+  return {{"name", s.name},
+          {"status", s.status},
+          {"objective", s.objective},
+          {"bound", s.bound},
+          {"gap", s.gap},
+          {"wall_s", s.wall_s},
+          {"columns", s.columns},
+          {"rows", s.rows},
+          {"meshes", s.meshes},
           {"meshes_dropped", s.meshes_dropped}};
 }
 
 json conversion_json(const PlanConversion& c) {
   json steps = json::array();
   for (const PlanConversion::Step& s : c.steps)
-    steps.push_back({{"kind", s.kind}, {"axes", s.axes}, {"bytes", s.bytes}, {"seconds", s.seconds}});
+    steps.push_back(
+        {{"kind", s.kind}, {"axes", s.axes}, {"bytes", s.bytes}, {"seconds", s.seconds}});
   return {{"value", c.value},
           {"to", c.to},
           {"phase", c.phase},
@@ -110,9 +118,8 @@ Plan plan_of(const json& j) {
                          t.at("bytes").get<double>(), t.at("body").get<int>()});
   for (const json& o : j.at("ops"))
     p.ops.push_back({o.at("path").get<std::string>(), o.at("op").get<std::string>(),
-                     o.at("node").get<int>(), o.at("group").get<int>(),
-                     layout_of(o.at("strategy")), o.at("saved").get<std::string>(),
-                     o.at("body").get<int>()});
+                     o.at("node").get<int>(), o.at("group").get<int>(), layout_of(o.at("strategy")),
+                     o.at("saved").get<std::string>(), o.at("body").get<int>()});
   for (const json& c : j.at("conversions")) {
     PlanConversion v;
     v.value = c.at("value").get<std::string>();
@@ -205,8 +212,8 @@ std::string plan_json(const Plan& p) {
 
 Result<Plan> read_plan(const std::string& path, const std::string& text) {
   const auto bad = [&](const std::string& why) {
-    Diagnostic d = make_error(DiagId::E0902, fmt::format("`{}` is not a plan: {}", path, why),
-                              kExitNoInput);
+    Diagnostic d =
+        make_error(DiagId::E0902, fmt::format("`{}` is not a plan: {}", path, why), kExitNoInput);
     d.help("write one with `colauto plan FILE --json > plan.json`");
     return d;
   };

@@ -59,8 +59,8 @@ std::string bar(const std::vector<Part>& parts, double whole) {
   double sum = 0;
   for (const Part& part : parts) {
     sum += part.value;
-    const auto until = static_cast<size_t>(
-        std::lround(std::min(1.0, whole > 0 ? sum / whole : 0) * kBar));
+    const auto until =
+        static_cast<size_t>(std::lround(std::min(1.0, whole > 0 ? sum / whole : 0) * kBar));
     if (until > out.size()) out.append(until - out.size(), part.mark);
   }
   out.resize(kBar, ' ');
@@ -153,8 +153,10 @@ std::vector<Line> op_lines(const Plan& plan, int body) {
                   (n == 1 ? last.op : fmt::format("{} and {} more", last.op, n - 1));
       line.split = any_split ? layout_text(split, plan.axes) : "the same everywhere";
       line.saved = saved && again ? "part saved" : saved ? "saved" : again ? "recomputed" : "";
-      if (!lines.empty() && lines.back() == line) ++lines.back().count;
-      else lines.push_back(line);
+      if (!lines.empty() && lines.back() == line)
+        ++lines.back().count;
+      else
+        lines.push_back(line);
     }
     i = j;
   }
@@ -164,8 +166,9 @@ std::vector<Line> op_lines(const Plan& plan, int body) {
 std::string body_title(const Plan& plan, size_t b) {
   const PlanBody& body = plan.bodies[b];
   if (body.parent < 0) return "top level";
-  std::string out = fmt::format("{}: {} iteration{}", body.path, count_text(static_cast<double>(body.count)),
-                                body.count == 1 ? "" : "s");
+  std::string out =
+      fmt::format("{}: {} iteration{}", body.path, count_text(static_cast<double>(body.count)),
+                  body.count == 1 ? "" : "s");
   if (body.period > 1) out += fmt::format(", {} of {} in turn", body.position + 1, body.period);
   return out;
 }
@@ -192,9 +195,9 @@ std::string bodies(const Plan& plan) {
       split = std::max(split, l.split.size());
     }
     for (const Line& l : lines) {
-      std::string line = fmt::format(
-          "  {:<{}}  {:<{}}  {}", l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : ""), what,
-          l.split, split, l.saved);
+      std::string line = fmt::format("  {:<{}}  {:<{}}  {}",
+                                     l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : ""),
+                                     what, l.split, split, l.saved);
       while (line.back() == ' ') line.pop_back();
       out += line + "\n";
     }
@@ -222,13 +225,16 @@ std::string parameters(const Plan& plan) {
   for (const auto& key : order) {
     const Row& row = rows[key];
     std::string text = "stored " + row.stored;
-    if (row.gradient.empty()) text += ", not trained";
-    else if (row.gradient == row.stored && row.optimizer == row.stored) text += ", gradient and states alike";
+    if (row.gradient.empty())
+      text += ", not trained";
+    else if (row.gradient == row.stored && row.optimizer == row.stored)
+      text += ", gradient and states alike";
     else if (row.gradient == row.optimizer)
       text += fmt::format(", gradient and states {}", row.gradient);
     else
       text += fmt::format(", gradient {}, states {}", row.gradient, row.optimizer);
-    auto at = std::find_if(texts.begin(), texts.end(), [&](const auto& t) { return t.first == text; });
+    auto at =
+        std::find_if(texts.begin(), texts.end(), [&](const auto& t) { return t.first == text; });
     if (at == texts.end()) at = texts.insert(texts.end(), {text, {}});
     if (std::find(at->second.begin(), at->second.end(), key.first) == at->second.end())
       at->second.push_back(key.first);
@@ -297,8 +303,8 @@ std::string plan_difference(const Plan& a, const Plan& b) {
   const auto ops = [](const Plan& p) {
     std::map<int, std::pair<std::string, std::string>> out_ops;
     for (const PlanOp& op : p.ops) {
-      const std::string text = layout_text(op.strategy, p.axes) +
-                               (op.saved.empty() ? "" : ", " + op.saved);
+      const std::string text =
+          layout_text(op.strategy, p.axes) + (op.saved.empty() ? "" : ", " + op.saved);
       auto& entry = out_ops[op.node];
       entry.first = fmt::format("{}: {}", op.path, op.op);
       if (entry.second.find(text) == std::string::npos)

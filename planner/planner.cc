@@ -111,9 +111,8 @@ class Planner {
       auto one = make_mesh(r_.cluster, {{meshes[0].axes[0].name, 1}});
       if (one.ok()) meshes.push_back(*one);
     }
-    std::stable_sort(meshes.begin(), meshes.end(), [](const Mesh& a, const Mesh& b) {
-      return a.axes.size() < b.axes.size();
-    });
+    std::stable_sort(meshes.begin(), meshes.end(),
+                     [](const Mesh& a, const Mesh& b) { return a.axes.size() < b.axes.size(); });
     return meshes;
   }
 

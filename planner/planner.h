@@ -23,10 +23,10 @@ struct PlanRequest {
   const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()
   Training training;
   Cluster cluster;
-  std::vector<Mesh> meshes;  // candidates, all of the same number of devices
-  double budget = 0;         // bytes a device
+  std::vector<Mesh> meshes;   // candidates, all of the same number of devices
+  double budget = 0;          // bytes a device
   std::string name = "auto";  // or a baseline
-  bool alternatives = true;  // price the baselines too
+  bool alternatives = true;   // price the baselines too
   double rows = 0;
 };
 
@@ -36,8 +36,8 @@ struct Planning {
   std::shared_ptr<SiteGraph> sites;  // what `problem` refers to
   std::shared_ptr<Problem> problem;  // of the plan's mesh
   BodyPlan body;
-  double price = 0;                  // seconds a byte, at which it was found
-  double least_peak = 0;             // bytes: the least budget with a plan, as far as was searched
+  double price = 0;       // seconds a byte, at which it was found
+  double least_peak = 0;  // bytes: the least budget with a plan, as far as was searched
   std::vector<std::string> contributors;  // "parameters 4.0 GB", largest first, of that plan
 };
 Planning make_plan(const PlanRequest& request);

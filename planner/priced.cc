@@ -3,6 +3,7 @@
 #include "planner/priced.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/check.h"
@@ -110,6 +111,11 @@ FoldProblem Priced::priced_region(size_t r) const {
     e.cost = pair.seconds;
     if (pair.kind == Pair::Kind::kParam && parameters_ != 1) {
       for (float& x : e.cost.at) x *= static_cast<float>(parameters_);
+    }
+    if (!pair.alive.at.empty() && std::isfinite(o_.limit)) {
+      for (size_t i = 0; i < e.cost.at.size(); ++i) {
+        if (static_cast<double>(pair.alive.at[i]) > o_.limit) e.cost.at[i] = kNever;
+      }
     }
     if (!pair.saved.at.empty() && (o_.price > 0 || !copies)) {
       for (size_t i = 0; i < e.cost.at.size(); ++i) {

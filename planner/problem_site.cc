@@ -343,6 +343,7 @@ class SiteBuilder {
       backward.bytes = 2 * bytes;
     }
     if (is_contraction()) set_shape(forward, strategies[0]);
+    if (g_.node(site_.nodes[0]).op == ir::Op::kAttention) set_attention(forward, strategies[0]);
     backward.m = forward.m;
     backward.n = forward.n;
     backward.k = forward.k;
@@ -361,6 +362,21 @@ class SiteBuilder {
       const double s = site_.light ? c_.model.seconds(alone) : o.forward_s;
       o.again_s.push_back(static_cast<float>(s + again_comm[i]));
     }
+  }
+
+  // Rows of queries, rows of keys, channels of a head.
+  void set_attention(Work& work, const Strategy& strategy) const {
+    const ir::Node& n = g_.node(site_.nodes[0]);
+    const auto local = [&](size_t operand, ir::DimId dim) {
+      const ir::Type& type = g_.type(n.operands[operand]);
+      const int p = type.position(dim);
+      if (p < 0) return 0.0;
+      return static_cast<double>(local_extent(strategy.operands[operand], p,
+                                              c_.extents[static_cast<size_t>(dim.index)], c_.mesh));
+    };
+    work.m = local(0, n.attrs.dims[0]);
+    work.n = local(1, n.attrs.dims[1]);
+    work.k = local(0, n.attrs.dims[2]);
   }
 
   void set_shape(Work& work, const Strategy& strategy) const {
