@@ -141,7 +141,60 @@ class SpmdOp {
     if (statistic != 0) exchange(statistic, results[0]);
     if (integers != 0)
       results[0] = combined(results[0], integers, [](double a, double b) { return a + b; });
+    results_ = results;
     return results;
+  }
+
+  // After run(): the op's gradient rule on each device, given the gradients of the results (one
+  // a result, `exists` false: none) in the dual layouts; the operands' in dual(strategy.operands).
+  // Operands without a gradient get no parts. A statistic's gradients are summed first: right for
+  // logsumexp, the one op whose gradient needs nothing else.
+  std::vector<Parts> backward(const Strategy& strategy, const std::vector<ir::Tensor>& grads,
+                              const std::vector<bool>& exists) {
+    const ir::Node& n = g_.node(node_);
+    std::vector<Parts> given;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      given.push_back(shard(grads[i], dual(strategy.results[i], mesh_), mesh_, 77));
+      AxisSet statistic = 0;
+      for (size_t a = 0; a < mesh_.axes.size(); ++a) {
+        const int8_t choice = strategy.assignment[a];
+        if (choice >= 0 &&
+            rule_.factors[static_cast<size_t>(choice)].kind == ir::Factor::Kind::kStatistic)
+          statistic = static_cast<AxisSet>(statistic | 1U << a);
+      }
+      if (statistic != 0) {
+        given.back() = combined(given.back(), statistic, [](double a, double b) { return a + b; });
+      }
+    }
+    std::vector<Parts> result(n.operands.size());
+    for (size_t device = 0; device < locals_.size(); ++device) {
+      LocalOp& local = locals_[device];
+      ir::Graph& g = local.g;
+      ir::Builder b(g, ir::RegionId{0});
+      std::map<ir::ValueId, ir::Tensor> values;
+      const ir::Node own = g.node(local.node);
+      for (size_t i = 0; i < own.operands.size(); ++i)
+        values[own.operands[i]] = operands_[i][device];
+      std::vector<ir::ValueId> ids(own.results.size());
+      for (size_t i = 0; i < own.results.size(); ++i) {
+        values[own.results[i]] = results_[i][device];
+        if (!exists[i]) continue;
+        ids[i] = g.add_value(ir::RegionId{0}, ir::Type(g.type(own.results[i])));
+        values[ids[i]] = given[i][device];
+      }
+      const std::vector<ir::ValueId> out = ir::op_info(own.op).grad(b, local.node, ids);
+      for (size_t k = 1; k < g.regions[0].nodes.size(); ++k) {
+        const ir::Node& step = g.node(g.regions[0].nodes[k]);
+        std::vector<const ir::Tensor*> operands;
+        for (ir::ValueId x : step.operands) operands.push_back(&values.at(x));
+        auto made = ir::op_info(step.op).eval(g, step, operands, local.context);
+        for (size_t i = 0; i < made.size(); ++i) values[step.results[i]] = std::move(made[i]);
+      }
+      for (size_t i = 0; i < out.size(); ++i) {
+        if (out[i].valid()) result[i].push_back(values.at(out[i]));
+      }
+    }
+    return result;
   }
 
  private:
@@ -247,7 +300,7 @@ class SpmdOp {
   ir::EvalContext context_;
   ir::ShardingRule rule_;
   Extents extents_;
-  std::vector<Parts> operands_;
+  std::vector<Parts> operands_, results_;
   std::vector<LocalOp> locals_;
 };
 

@@ -80,6 +80,77 @@ TEST(StrategyExecution, EveryStrategyOfEveryOp) {
 #undef CAD_OP
 }
 
+// An op's backward in the dual layouts: each device runs the gradient rule on its parts of
+// operands, results and the results' gradients; what comes out are parts of the operands' gradients
+// in the duals of their layouts. (A mean is a sum over a count by the time it is split; the
+// gradients of softmax, extremes and weighted means exchange more than this check does.)
+TEST(StrategyExecution, GradientsComeInDualLayouts) {
+  size_t count = 0;
+  std::set<ir::Op> seen;
+  for (const OpCase& c : OpCases().all) {
+    ir::Bench t;
+    t.bindings = c.sizes[0];
+    const auto results = c.build(t);
+    Ran ran;
+    ran.node = t.g.value(results[0]).def;
+    const ir::Node n = t.g.node(ran.node);
+    if (ir::op_info(n.op).grad == nullptr || n.op == ir::Op::kMean) continue;
+    std::vector<bool> exists;
+    std::vector<ir::ValueId> grads;
+    for (size_t i = 0; i < n.results.size(); ++i) {
+      const ir::Type type = t.g.type(n.results[i]);
+      exists.push_back(ir::is_float(type.dtype) && !(n.op == ir::Op::kAttention && i == 1));
+      std::vector<double> data;
+      for (int k = 0; k < 1024; ++k) data.push_back(t.random() - 0.4);
+      grads.push_back(t.given(fmt::format("g{}", i), {ir::DType::kF32, type.dims}, data));
+    }
+    if (!exists[0]) continue;
+    std::vector<ir::ValueId> given = grads;
+    for (size_t i = 0; i < given.size(); ++i) given[i] = exists[i] ? grads[i] : ir::ValueId{};
+    const auto wanted = ir::op_info(n.op).grad(t.b, ran.node, given);
+    t.g.outputs.clear();
+    t.g.regions[0].results.clear();
+    for (const std::vector<ir::ValueId>* list :
+         std::initializer_list<const std::vector<ir::ValueId>*>{&n.operands, &n.results, &grads}) {
+      for (ir::ValueId x : *list) t.output(x);
+    }
+    for (ir::ValueId x : wanted) t.output(x.valid() ? x : grads[0], "dx");
+    ran.context.bindings = t.bindings;
+    ran.context.seed = 5;
+    const std::vector<ir::Tensor> all = t.run(ran.context);
+    const auto part = [&](size_t from, size_t count_of) {
+      const auto begin = all.begin() + static_cast<ptrdiff_t>(from);
+      return std::vector<ir::Tensor>(begin, begin + static_cast<ptrdiff_t>(count_of));
+    };
+    const size_t operands = n.operands.size(), made = n.results.size();
+    ran.operands = part(0, operands);
+    const std::vector<ir::Tensor> seeds = part(operands + made, made);
+    const std::vector<ir::Tensor> gradients = part(operands + 2 * made, wanted.size());
+    for (const std::vector<int>& axes : {std::vector<int>{2}, {3}, {2, 2}}) {
+      const Mesh mesh = mesh_of(axes);
+      const Extents extents = dim_extents(t.g, t.bindings);
+      const OpSharding sharding(t.g, ran.node, extents);
+      for (const Strategy& s :
+           strategies(t.g, ran.node, mesh, extents, {.partial_products = true})) {
+        if (!s.backward.empty() && n.op != ir::Op::kLogSumExp) continue;
+        SpmdOp op(t.g, ran.node, mesh, ran.context);
+        op.run(s, ran.operands);
+        const auto parts = op.backward(s, seeds, exists);
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          if (!wanted[i].valid()) continue;
+          ASSERT_EQ(difference(parts[i], gradients[i], dual(s.operands[i], mesh), mesh), "")
+              << c.name << ": " << sharding.str(s.assignment, mesh) << " on " << mesh.str()
+              << ", operand " << i;
+          ++count;
+          seen.insert(n.op);
+        }
+      }
+    }
+  }
+  EXPECT_GT(count, 2000U);
+  EXPECT_GT(seen.size(), 35U);
+}
+
 // Rules name dims that are there, and no dim of a tensor twice.
 TEST(StrategyExecution, RulesAreWellFormed) {
   for (const OpCase& c : OpCases().all) {
