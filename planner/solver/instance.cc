@@ -232,8 +232,8 @@ class InstanceReader final : public Events {
     if (++entries_ > kMostEntries)
       return complain(
           fmt::format("is number {} of the file, more than this program takes", entries_));
-    if (field_ == Field::kCosts) return cost(arrays.costs.back(), value, is_whole);
-    if (field_ == Field::kEdgeCosts) return cost(arrays.edge_costs.back(), value, is_whole);
+    if (field_ == Field::kCosts) return cost(arrays.costs.back(), value, whole, is_whole);
+    if (field_ == Field::kEdgeCosts) return cost(arrays.edge_costs.back(), value, whole, is_whole);
     if (!is_whole || whole < 0)
       return complain(fmt::format("is {}; it must be a whole number from 0 to 2^63 - 1", value));
     if (field_ == Field::kIntervals) arrays.intervals.back().push_back(whole);
@@ -243,12 +243,14 @@ class InstanceReader final : public Events {
     return true;
   }
 
-  bool cost(std::vector<double>& list, double value, bool is_whole) {
+  bool cost(std::vector<double>& list, double value, int64_t whole, bool is_whole) {
     if (value >= kForbiddenFrom) {
       list.push_back(kForbidden);
       return true;
     }
-    if (!(std::abs(value) <= kExact) && (is_whole || std::abs(value) > kExact))
+    const bool exact =
+        is_whole ? std::abs(whole) <= static_cast<int64_t>(kExact) : std::abs(value) <= kExact;
+    if (!exact)
       return complain(
           fmt::format("is {}; costs are exact up to 2^53, and forbidden from 1e18 on", value));
     list.push_back(value);

@@ -1,0 +1,143 @@
+// tests/commands/solve_test.cc -- `colauto solve`: statuses, exit codes and JSON; every solution is
+// computed again by tests/solver/recompute.py, a program of its own. With COLAUTO_IOPDDL set to the
+// folder of the public instances those are solved too (minutes).
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/commands/command_testing.h"
+
+namespace cad {
+namespace {
+
+using nlohmann::json;
+
+const std::string kData = COLAUTO_SOURCE_DIR "/tests/solver/data/";
+
+class SolveCommand : public Commands {
+ protected:
+  // Runs with --json, checks the document's form and recomputes it.
+  json solved(const std::string& file, const std::string& flags) {
+    const Output output = run("solve '" + file + "' --json " + flags);
+    const json result = json::parse(output.out, nullptr, false);
+    EXPECT_TRUE(result.is_object()) << output.out << output.err;
+    if (!result.is_object()) return json::object();
+    write("result.json", output.out);
+    const std::string script = "python3 '" COLAUTO_SOURCE_DIR "/tests/solver/recompute.py' '" +
+                               file + "' '" + (folder_ / "result.json").string() + "'";
+    EXPECT_EQ(std::system(script.c_str()), 0) << output.out.substr(0, 300);
+    return result;
+  }
+};
+
+void expect_schema(const json& result) {
+  std::ifstream in(COLAUTO_SOURCE_DIR "/docs/schema/solve.json");
+  const json schema = json::parse(in);
+  for (const json& name : schema["required"]) EXPECT_TRUE(result.contains(name)) << name;
+  const auto fits = [](const std::string& type, const json& value) {
+    if (type == "null") return value.is_null();
+    if (type == "integer") return value.is_number_integer();
+    if (type == "number") return value.is_number();
+    if (type == "string") return value.is_string();
+    return type == "array" && value.is_array();
+  };
+  for (const auto& [name, value] : result.items()) {
+    ASSERT_TRUE(schema["properties"].contains(name)) << name << " is not in the schema";
+    const json& rule = schema["properties"][name];
+    if (rule.contains("const")) {
+      EXPECT_EQ(value, rule["const"]);
+    }
+    if (rule.contains("enum")) {
+      EXPECT_NE(std::find(rule["enum"].begin(), rule["enum"].end(), value), rule["enum"].end());
+    }
+    if (!rule.contains("type")) continue;
+    bool any = false;
+    const json types = rule["type"].is_array() ? rule["type"] : json::array({rule["type"]});
+    for (const json& type : types) any = any || fits(type.get<std::string>(), value);
+    EXPECT_TRUE(any) << name << " is " << value;
+  }
+}
+
+TEST_F(SolveCommand, OptimalAndCheckedByAnotherProgram) {
+  const json result = solved(kData + "layers.json", "");
+  expect_schema(result);
+  EXPECT_EQ(result["status"], "optimal");
+  EXPECT_EQ(result["cost"], result["bound"]);
+  EXPECT_LE(result["peak_bytes"], result["budget_bytes"]);
+  json packed = solved(kData + "layers.json.gz", "--threads 2");
+  packed["seconds"] = result["seconds"];
+  EXPECT_EQ(packed, result);
+  const Output text = run("solve '" + kData + "layers.json'");
+  EXPECT_EQ(text.status, 0);
+  EXPECT_TRUE(contains(text.out, "status  optimal\n")) << text.out;
+  const Output piped = run("solve - <'" + kData + "layers.json.gz'");
+  EXPECT_EQ(piped.status, 0) << piped.err;
+}
+
+TEST_F(SolveCommand, InfeasibleNamesTheLeastBudget) {
+  std::ifstream in(kData + "layers.json");
+  json problem = json::parse(in);
+  problem["problem"]["usage_limit"] = 300;
+  write("tight.json", problem.dump());
+  const std::string file = (folder_ / "tight.json").string();
+  const Output output = run("solve tight.json");
+  EXPECT_EQ(output.status, 3) << output.out;
+  EXPECT_TRUE(contains(output.out, "infeasible")) << output.out;
+  const json result = solved(file, "");
+  expect_schema(result);
+  EXPECT_EQ(result["status"], "infeasible");
+  ASSERT_TRUE(result["least_budget_found_bytes"].is_number());
+  EXPECT_EQ(result["least_budget_found_bytes"], result["least_budget_bound_bytes"]);
+  // exactly that budget does, one byte less does not
+  const int64_t least = result["least_budget_found_bytes"];
+  problem["problem"]["usage_limit"] = least;
+  write("just.json", problem.dump());
+  EXPECT_EQ(solved((folder_ / "just.json").string(), "")["status"], "optimal");
+  problem["problem"]["usage_limit"] = least - 1;
+  write("less.json", problem.dump());
+  EXPECT_EQ(run("solve less.json").status, 3);
+}
+
+TEST_F(SolveCommand, ErrorsOfFiles) {
+  const Output missing = run("solve none.json");
+  EXPECT_EQ(missing.status, 66);
+  EXPECT_TRUE(contains(missing.err, "E0601"));
+  write("text.json", "hello");
+  const Output text = run("solve text.json");
+  EXPECT_EQ(text.status, 65);
+  EXPECT_TRUE(contains(text.err, "E0820")) << text.err;
+  write("other.json", "{\"nodes\": []}");
+  const Output other = run("solve other.json");
+  EXPECT_EQ(other.status, 65);
+  EXPECT_TRUE(contains(other.err, "E0822")) << other.err;
+  EXPECT_EQ(run("solve").status, 2);
+  EXPECT_EQ(run("solve text.json --time -1").status, 2);
+  EXPECT_EQ(run("solve text.json --gap x").status, 2);
+}
+
+// {file, seconds, the cost that must be reached}
+struct Public {
+  const char* name;
+  int seconds;
+  double most;
+  bool optimal;
+};
+
+TEST_F(SolveCommand, PublicInstancesSlow) {
+  const char* folder = std::getenv("COLAUTO_IOPDDL");
+  if (folder == nullptr) GTEST_SKIP() << "set COLAUTO_IOPDDL to the folder of the instances";
+  for (const Public& each : {Public{"B", 60, 532843, true}, Public{"G", 60, 217039, true},
+                             Public{"V", 300, 2213404, false}, Public{"M", 180, 1e12, false},
+                             Public{"U", 300, 1e10, false}}) {
+    SCOPED_TRACE(each.name);
+    const std::string file = std::string(folder) + "/asplos-2025-iopddl-" + each.name + ".json.gz";
+    const json result = solved(file, "--threads 2 --time " + std::to_string(each.seconds));
+    EXPECT_LE(result["cost"], each.most);
+    if (each.optimal) {
+      EXPECT_EQ(result["status"], "optimal");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cad
