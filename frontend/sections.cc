@@ -43,11 +43,15 @@ void check_schedule(Module& module, const OptimizerUse& use, Diagnostics& diagno
 
 // With several micro-batches a step is one batch only where rows do not depend on each other.
 void note_relations(Module& module, const TrainUse& train, const ir::Graph& forward) {
-  std::set<std::string> said;
+  std::set<std::string> said;  // a line of the program, or a layer of the library, once
   for (const ir::NodeId id : ir::row_relations(forward)) {
     const ir::Node& node = forward.node(id);
-    if (!said.insert(node.scope).second) continue;  // one for each call
     const bool library = !node.span.valid() || module.sources->file(node.span.file).path[0] == '<';
+    const std::string place =
+        library ? node.scope.substr(node.scope.rfind('.') + 1)
+                : fmt::format("{}:{}", node.span.file.index,
+                              module.sources->line_column(node.span.file, node.span.begin).line);
+    if (!said.insert(place).second) continue;
     module.notes.push_back(
         {library ? Span{} : node.span,
          fmt::format("`{}`{} relates rows of the batch: with `accumulate: {}` each of the {} "
