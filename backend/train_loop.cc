@@ -1,6 +1,8 @@
 // backend/train_loop.cc -- see backend/train_loop.h.
 #include "backend/train_loop.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -65,6 +67,25 @@ struct Loop {
     contents.state.best = best;
     return folder->save_best(contents);
   }
+};
+
+// Folders on the way to `path` that are not there yet. Those that still hold nothing when the run
+// ends, because it failed before its first checkpoint, go again.
+struct NewFolders {
+  explicit NewFolders(const std::string& path) {
+    std::error_code ignored;
+    for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, ignored);
+         at = at.parent_path()) {
+      paths.push_back(at.string());
+      if (at == at.parent_path()) break;
+    }
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  ~NewFolders() {
+    for (const std::string& path : paths) ::rmdir(path.c_str());  // refused when it holds something
+  }
+  std::vector<std::string> paths;  // innermost first
 };
 
 Status open_folder(Loop& loop, bool resuming) {
@@ -144,6 +165,7 @@ Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
     CAD_TRY(found, checkpoint_to_resume(options));
     checkpoint = std::move(found);
   }
+  const NewFolders made(options.save_folder);
   CAD_TRY_VOID(open_folder(loop, options.resume));
   CAD_TRY_VOID(trainer->start(warnings));
   if (options.resume) CAD_TRY_VOID(resume(loop, checkpoint, warnings));

@@ -182,7 +182,14 @@ bool Executor::finite(const Instruction& i) {
     const NonFiniteCounts bad = count_non_finite(at(result.at), result.elements, result.dtype);
     if (bad.nan + bad.plus + bad.minus == 0) continue;
     NonFiniteCounts before;
+    const char* to = at(result.at);
+    const int64_t bytes = result.elements * ir::dtype_bytes(result.dtype);
     for (const Checked& operand : i.read) {
+      // An operand in whose place the result was written is gone; it was looked at when it was
+      // made.
+      const char* from = at(operand.at);
+      if (from < to + bytes && to < from + operand.elements * ir::dtype_bytes(operand.dtype))
+        continue;
       const NonFiniteCounts there =
           count_non_finite(at(operand.at), operand.elements, operand.dtype);
       before.nan += there.nan;

@@ -89,10 +89,10 @@ TEST_F(Commands, Budgets) {
   const auto with = [&](const std::string& budget) {
     return run("run " + program + " --budget '" + budget + "'");
   };
-  for (const char* fine :
-       {"1MB", "0.5 MiB", "10%", "100%", "1GB", "1TB", "1000000", "4096KB", "4096 KiB", "1GiB"})
+  for (const char* fine : {"1MB", "0.5 MiB", "10%", "100%", "1GB", "1TB", "1000000", "1KB",
+                           "4096KB", "4096 KiB", "1GiB"})
     EXPECT_EQ(with(fine).status, 0) << fine << with(fine).err;
-  for (const char* small : {"1KB", "1B", "1"}) {
+  for (const char* small : {"0.1KB", "100B", "1"}) {
     EXPECT_EQ(with(small).status, 3) << small << with(small).err;
     EXPECT_TRUE(contains(with(small).err, "error[E0703]")) << with(small).err;
   }
