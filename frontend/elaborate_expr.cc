@@ -127,7 +127,7 @@ EValue Elaborator::eval(ExprId id, const DimList* target) {
   if (!id.valid()) return {};
   const Ast& ast = *body->ast;
   // One body nests at most kMaxNesting deep; bodies of calls in calls nest on top of each other.
-  if (nesting_ > 2 * kMaxNesting) {
+  if (nesting_ > kMaxNesting + 500) {
     error(DiagId::E0005, ast.expr(id).span, "nested too deeply", "in calls of calls");
     return {};
   }

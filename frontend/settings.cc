@@ -299,13 +299,13 @@ class SettingsReader {
     module_.set_overrides[setting.name] = {setting.value, *number, origin(setting), {}};
   }
 
-  // Why a number is no size; nullptr when it is one. Beyond 2^53 doubles skip whole numbers.
+  // Why a number is no size; nullptr when it is one.
   static const char* no_size(double x) {
     if (std::isnan(x)) return "is not a number";
     if (std::isinf(x)) return "is infinite";
     if (x < 0) return "is below 0";
     if (x != std::floor(x)) return "has a fraction";
-    return x > 9007199254740992.0 ? "is too large: sizes end at 2^53" : nullptr;
+    return x > 9e18 ? "is too large: a size is at most 9e18" : nullptr;
   }
 
   static std::string origin(const Setting& setting) {

@@ -212,29 +212,34 @@ TEST(Check, LongChainsOfDeclarations) {
 
 // fns that call each other, with dims of their own: as deep as lowering can go, else one error.
 TEST(Check, DeepCalls) {
-  const auto calls = [](int depth, const std::string& inner) {
+  const auto calls = [](int depth, const std::string& before, const std::string& after) {
     std::string text = "dim B, D = 4\n";
     for (int i = 0; i < depth; ++i) {
-      text += "fn f" + std::to_string(i) + "[E](x: [B, E]) -> [B, E] { return f" +
-              std::to_string(i + 1) + "[E](" + inner + ") }\n";
+      text += "fn f" + std::to_string(i) + "[E](x: [B, E]) -> [B, E] { return " + before + "f" +
+              std::to_string(i + 1) + "[E](x)" + after + " }\n";
     }
     return text + "fn f" + std::to_string(depth) + "[E](x: [B, E]) -> [B, E] { return x }\n" +
            "model M(x: [B, D]) -> [B, D] { return f0[D](x) }\n";
   };
-  auto fine = checked(calls(150, "x"));
+  auto fine = checked(calls(150, "", ""));
   ASSERT_FALSE(fine->diagnostics.has_errors()) << fine->text();
   EXPECT_TRUE(lower_model(*fine->module, false, ir::DType::kF32).ok());
   for (const int depth : {1000, 10'000}) {
-    auto deep = checked(calls(depth, "x"));
+    auto deep = checked(calls(depth, "", ""));
     EXPECT_EQ(deep->diagnostics.errors(), 1U) << deep->text();
     EXPECT_EQ(deep->ids().substr(0, 5), "E0005") << deep->text();
   }
-  // Deep expressions in deep calls.
-  std::string nested = "x";
-  for (int i = 0; i < 400; ++i) nested = "exp(" + nested + ")";
-  auto both = checked(calls(100, nested));
+  // Deep expressions in deep calls: each is fine, both together are too deep to expand.
+  std::string open, close;
+  for (int i = 0; i < 300; ++i) open += "exp(", close += ")";
+  auto both = checked(calls(3, open, close));
   ASSERT_FALSE(both->diagnostics.has_errors()) << both->text();
   EXPECT_TRUE(lower_model(*both->module, false, ir::DType::kF32).ok());
+  auto product = checked(calls(30, open, close));
+  ASSERT_FALSE(product->diagnostics.has_errors()) << product->text();
+  const Result<ir::Graph> lowered = lower_model(*product->module, false, ir::DType::kF32);
+  ASSERT_FALSE(lowered.ok());
+  EXPECT_EQ(lowered.error().id, DiagId::E0005);
 }
 
 TEST(Check, BindingsAreRecordedWithTheirTypes) {

@@ -76,7 +76,7 @@ TEST(Settings, ValuesThatCannotBeRead) {
   EXPECT_EQ(error_of("steps", "1e-3x"), "E0311 `--set steps`: `1e-3x` is not understood");
   EXPECT_EQ(error_of("B", "nan"), "E0311 `--set B`: `nan` is not understood");
   EXPECT_EQ(error_of("B", ""), "E0311 `--set B`: the value is empty");
-  EXPECT_EQ(error_of("B", "-1"), "E0311 `--set B`: `-1` is not understood");
+  EXPECT_EQ(error_of("B", "-1"), "E0311 `--set B`: `-1` is below 0");
   EXPECT_EQ(error_of("steps", "0"), "E0304 `steps` wants a whole number, at least 1");
 }
 
