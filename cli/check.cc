@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/render.h"
+#include "cli/cost_table.h"
 #include "cli/load_program.h"
 #include "frontend/ast_print.h"
 #include "frontend/module_data.h"
@@ -93,6 +94,12 @@ int emit(const CommonOptions& common, LoadedProgram& program, const std::string&
     print(module_text(module));
     return kExitOk;
   }
+  if (form == "profile") {
+    auto profile = program_profile(module);
+    if (!profile.ok()) return fail(common, program.sources, profile.error());
+    print(cost_table(*profile, frontend::bindings(module), CostRows::kLayer));
+    return kExitOk;
+  }
   program.timings.start("lower");
   Result<ir::Graph> graph = forward_graph(module, true);
   program.timings.stop();
@@ -170,7 +177,7 @@ int run_check(const CheckFlags& flags, CommonOptions& common) {
 Action declare_check(CLI::App& app, CommonOptions& common) {
   add_program_flags(app, common);
   add_json_flag(app, common);
-  add_emit_flag(app, common, {"ast", "module", "ir", "grad"});
+  add_emit_flag(app, common, {"ast", "module", "ir", "grad", "profile"});
   auto own = std::make_shared<CheckFlags>();
   app.add_flag("--types", own->types, "list every binding with its dims");
   return [own, &common] { return run_check(*own, common); };

@@ -8,6 +8,7 @@
 #include "backend/jit.h"
 #include "backend/partition.h"
 #include "backend/train_loop.h"
+#include "cli/cost_table.h"
 #include "cli/training_common.h"
 #include "ir/text.h"
 
@@ -29,6 +30,8 @@ int emit_forms(const CommonOptions& common, const LoadedProgram& program,
                const ir::TrainSpec& spec) {
   if (wants(common, "ir")) print(ir::print(spec.forward));
   if (wants(common, "grad")) print(ir::print(ir::training_graph(spec.forward)));
+  if (wants(common, "profile"))
+    print(cost_table(ir::profile(spec), spec.bindings, CostRows::kLayer));
   if (wants(common, "kernels")) {
     print(backend::print_kernels(
         backend::partition(ir::training_graph(spec.forward), spec.bindings)));
@@ -162,7 +165,7 @@ Action declare_run(CLI::App& app, CommonOptions& common) {
   auto own = std::make_shared<RunOptions>();
   add_program_flags(app, common);
   add_json_flag(app, common);
-  add_emit_flag(app, common, {"ir", "grad", "program", "kernels"});
+  add_emit_flag(app, common, {"ir", "grad", "profile", "program", "kernels"});
   add_device_flags(app, common);
   add_training_flags(app, common);
   app.add_flag("--debug-nan", own->debug_nan,
