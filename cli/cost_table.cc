@@ -125,16 +125,39 @@ class Printer {
     return "total\n" + table.text("  ");
   }
 
-  std::string layers(const std::vector<std::string>& scopes) const {
+  std::string layers() const {
     Table table(1);
     table.add({"layer", "forward", "backward", "parameters", "saved", "contractions forward"});
     for (const ir::ProfiledLayer& layer : p_.layers) {
-      if (!shown(layer.scope, scopes)) continue;
       table.add({layer_name(layer), flops(layer.forward.flops()), flops(layer.backward.flops()),
                  count(layer.params), bytes(layer.activation_bytes),
                  formula(layer.forward.matmul)});
     }
     return table.text();
+  }
+
+  // One layer with all that is inside it: each amount with its formula.
+  std::string block(const std::string& scope) const {
+    std::string out;
+    for (const ir::ProfiledLayer& layer : p_.layers) {
+      if (layer.scope != scope) continue;
+      Table table(1);
+      const auto row = [&](const char* name, std::string number, const Amount& amount) {
+        table.add({name, std::move(number), formula(amount)});
+      };
+      row("forward, contractions", flops(layer.forward.matmul), layer.forward.matmul);
+      row("forward, other", flops(layer.forward.other), layer.forward.other);
+      row("backward, contractions", flops(layer.backward.matmul), layer.backward.matmul);
+      row("backward, other", flops(layer.backward.other), layer.backward.other);
+      row("parameters", count(layer.params), layer.params);
+      row("  their values", bytes(layer.param_bytes), layer.param_bytes);
+      row("gradients", bytes(layer.grad_bytes), layer.grad_bytes);
+      row("optimizer state", bytes(layer.optimizer_bytes), layer.optimizer_bytes);
+      row("saved activations", bytes(layer.activation_bytes), layer.activation_bytes);
+      const std::string name = layer.layer.empty() ? "" : " (" + layer.layer + ")";
+      out += scope_name(scope) + name + "\n" + table.text("  ");
+    }
+    return out;
   }
 
   std::string ops(const std::vector<std::string>& scopes) const {
@@ -289,7 +312,7 @@ std::string count_text(double count) {
   std::string digits = fmt::format("{:.0f}", count);
   for (size_t at = digits.size(); at > 3;) {
     at -= 3;
-    digits.insert(at, ",");
+    digits.insert(at, 1, ',');
   }
   return digits;
 }
@@ -322,8 +345,9 @@ std::string cost_table(const Profile& profile, const ir::Bindings& bindings, Cos
       out += printer.ops(scopes);
       break;
     case CostRows::kLayer:
-      out += printer.layers(scopes);
-      if (!scopes.empty()) out += "\n" + printer.ops(scopes);
+      if (scopes.empty()) out += printer.layers();
+      for (const std::string& scope : scopes) out += printer.block(scope) + "\n";
+      if (!scopes.empty()) out += printer.ops(scopes);
       break;
     case CostRows::kParam:
       out += printer.parameters(scopes);
