@@ -22,7 +22,7 @@ class Localizer {
  public:
   Localizer(const ir::Graph& g, ir::NodeId node, const Strategy& strategy, const Mesh& mesh,
             const Extents& extents, std::vector<int> at)
-      : g_(g), strategy_(strategy), mesh_(mesh), extents_(extents), at_(std::move(at)) {
+      : g_(g), mesh_(mesh), extents_(extents), at_(std::move(at)) {
     ir::Node n = g.node(node);
     const std::vector<ir::ValueId> operands = n.operands, results = n.results;
     n.region = ir::RegionId{0};
@@ -89,7 +89,6 @@ class Localizer {
   }
 
   const ir::Graph& g_;
-  const Strategy& strategy_;
   const Mesh& mesh_;
   const Extents& extents_;
   std::vector<int> at_;
