@@ -94,20 +94,33 @@ Status check_swept(const frontend::Module& module, const std::string& name) {
   return error;
 }
 
-// Every size of every point is a whole number in 64 bits.
+constexpr double kMostBytes = 9.2e18;
+
+std::string point_text(const std::vector<Sweep>& sweeps, const ir::Bindings& point) {
+  std::string text;
+  for (const Sweep& sweep : sweeps)
+    text += fmt::format("{}`{} = {}`", text.empty() ? "" : ", ", sweep.dim, point.at(sweep.dim));
+  return text;
+}
+
+// Every size of every point is a whole number, and what the program takes fits 64 bits.
 Status check_points(const ir::Profile& profile, const std::vector<Sweep>& sweeps,
                     const std::vector<ir::Bindings>& points) {
   for (const ir::Bindings& point : points) {
     for (const ir::Dim& dim : profile.graph.dims) {
       const ir::Size::Evaluated size = dim.size.evaluate(point);
       if (size.ok() || size.error == ir::Size::EvalError::kFree) continue;
-      std::string at;
-      for (const Sweep& sweep : sweeps)
-        at += fmt::format("{}`{} = {}`", at.empty() ? "" : ", ", sweep.dim, point.at(sweep.dim));
       Diagnostic error = make_error(
-          DiagId::E0512, fmt::format("at {} the dim `{}` has no size", at, dim.name), kExitUsage);
+          DiagId::E0512,
+          fmt::format("at {} the dim `{}` has no size", point_text(sweeps, point), dim.name),
+          kExitUsage);
       error.note(fmt::format("`{} = {}` is {}", dim.name, dim.size.str(), size.detail));
       return error;
+    }
+    if (profile.peak(profile.extents(point)).bytes > kMostBytes) {
+      return make_error(DiagId::E0512,
+                        fmt::format("at {} the bytes are past 64 bits", point_text(sweeps, point)),
+                        kExitUsage);
     }
   }
   return Ok{};

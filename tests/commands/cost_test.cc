@@ -101,7 +101,7 @@ TEST_F(Cost, ErrorsSayWhatToWrite) {
   fails("--sweep T=1:2000000:+1", "E0512", "more than");
   fails("--sweep T=1,2 --sweep T=3", "E0512", "swept twice");
   fails("--sweep H=6,7", "E0512", "has no size");
-  fails("--sweep B=9000000000000000000 --sweep T=1,2", "E0512", "has no size");
+  fails("--sweep B=9000000000000000000 --sweep T=1,2", "E0512", "past 64 bits");
 }
 
 TEST_F(Cost, FreeDimsAreBlank) {
