@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "planner/exact.h"
 #include "planner/priced.h"
 
 namespace cad::planner {
@@ -19,7 +20,9 @@ struct Search::Impl {
   double price = 0;
   double hide = 0;
   const Mask* mask = nullptr;
-  double least_moment = 0;  // memory that every plan has for a moment
+  double tolerance = 0.004;  // a gap that is small enough
+  double exact_s = 1;        // for solve_exactly
+  double least_moment = 0;   // memory that every plan has for a moment
 
   explicit Impl(const Problem& problem) : p(problem) {
     for (const RegionProblem& r : p.regions) {
@@ -181,7 +184,6 @@ struct Search::Impl {
 
   // Memory for a moment is a maximum, not a sum: where it leaves a gap, plans are parted by it.
   void search(Found& found, double budget) {
-    constexpr double kGoodEnough = 0.004;
     constexpr int kMostParts = 6;
     std::vector<Part> parts(1);
     parts[0].moment = least_moment;
@@ -195,7 +197,7 @@ struct Search::Impl {
     while (static_cast<int>(parts.size()) < kMostParts && std::isfinite(budget)) {
       const auto part = least();
       if (!std::isfinite(part->bound)) break;
-      if (found.feasible && part->bound >= found.evaluation.seconds * (1 - kGoodEnough)) break;
+      if (found.feasible && part->bound >= found.evaluation.seconds * (1 - tolerance)) break;
       const double high = std::min(part->limit, found.evaluation.transient);
       const double middle = (part->moment + high) / 2;
       if (!(middle > part->moment * 1.02)) break;
@@ -210,7 +212,29 @@ struct Search::Impl {
       if (found.feasible) improve(found, budget);
     }
     found.bound = least()->bound;
+    finish_exactly(found, budget);
     if (!found.feasible) smallest(found, budget);
+  }
+
+  // Small problems are solved to the end where prices leave a gap.
+  void finish_exactly(Found& found, double budget) const {
+    constexpr size_t kMostChoices = 4000;
+    if (!std::isfinite(budget) || !std::isfinite(found.bound)) return;
+    if (found.feasible && found.bound >= found.evaluation.seconds * (1 - tolerance)) return;
+    const auto exact = solve_exactly(p, budget, exact_s, kMostChoices);
+    if (!exact) return;
+    found.columns = exact->columns;
+    found.rows = exact->rows;
+    if (exact->status == solver::SolveStatus::kInfeasible) {
+      found.bound = std::numeric_limits<double>::infinity();
+      return;
+    }
+    if (exact->plan) {
+      const Evaluation e = evaluate(p, *exact->plan);
+      CAD_CHECK(e.valid, "the solver's plan uses a forbidden pair");
+      offer(found, *exact->plan, e, budget);
+    }
+    found.bound = std::max(found.bound, exact->bound);
   }
 
   // Nothing fits: how little memory is enough? Ever less for a moment, at a price that counts
@@ -315,6 +339,11 @@ Search::Search(const Problem& problem) : impl_(std::make_unique<Impl>(problem)) 
 Search::~Search() = default;
 double Search::price() const {
   return impl_->price;
+}
+
+void Search::be_exact(double time_s) {
+  impl_->tolerance = 1e-7;
+  impl_->exact_s = time_s;
 }
 
 double Search::bound_at(double price, double budget) {

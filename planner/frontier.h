@@ -17,10 +17,11 @@ struct Found {
   bool feasible = false;
   BodyPlan plan;  // the fastest that fits; without one, the one that needs least memory
   Evaluation evaluation;
-  double bound = 0;       // seconds: no plan of this mesh within the budget is faster
-  double least_peak = 0;  // bytes: of the plan that needs least
-  int evaluations = 0;    // folds
-  bool exact = true;      // false: the graph did not fold; `bound` is 0 then
+  double bound = 0;               // seconds: no plan of this mesh within the budget is faster
+  double least_peak = 0;          // bytes: of the plan that needs least
+  int evaluations = 0;            // folds
+  int64_t columns = 0, rows = 0;  // of what went to lp_solve, if anything did
+  bool exact = true;              // false: the graph did not fold; `bound` is 0 then
 };
 
 // Budget in bytes a device; infinite: none.
@@ -29,6 +30,8 @@ class Search {
   explicit Search(const Problem& problem);
   ~Search();
   Found run(double budget);
+  // Closes every gap, where the problem is small enough: planner/exact.h.
+  void be_exact(double time_s);
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.
   double bound_at(double price, double budget);
   // The price at which the last run ended.

@@ -1,17 +1,28 @@
-// tests/planner/joint_test.cc -- the joint planner on stacks of dense layers with known answers.
+// tests/planner/joint_test.cc -- the joint planner on stacks of dense layers with known answers,
+// and loops against the same layers written out.
 #include "tests/planner/joint_testing.h"
 
 namespace cad::planner {
 namespace {
 
-double best_bytes(const std::string& text, int devices, const std::vector<int>& sizes) {
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+Found best(const std::string& text, const Mesh& mesh, const CostModel& model,
+           double budget = kInfinite) {
   auto p = planned(text);
-  const Problem problem =
-      make_problem(p->sites, mesh_of(equal_links(devices), sizes), p->training, communication_only());
+  const Problem problem = make_problem(p->sites, mesh, p->training, model);
   Search search(problem);
-  const Found found = search.run(std::numeric_limits<double>::infinity());
+  Found found = search.run(budget);
   EXPECT_TRUE(found.exact);
+  return found;
+}
+
+double best_bytes(const std::string& text, const std::vector<int>& sizes) {
+  int n = 1;
+  for (const int s : sizes) n *= s;
+  const Found found = best(text, mesh_of(equal_links(n), sizes), communication_only());
   EXPECT_TRUE(found.feasible);
+  EXPECT_NEAR(found.bound, found.evaluation.seconds, 1e-4 * found.evaluation.seconds);
   return found.evaluation.seconds;
 }
 
@@ -20,12 +31,129 @@ double all_reduce(double bytes, int n) {
   return 2 * bytes * (n - 1) / n;
 }
 
+// The loss, its count and the like are a few scalars.
+constexpr double kScalars = 48;
+
 TEST(DenseLayers, LargeBatchIsDataParallel) {
-  EXPECT_NEAR(best_bytes(dense_layers(6, 256, 32), 4, {4}), all_reduce(25344, 4), 20);
+  EXPECT_NEAR(best_bytes(dense_layers(6, 256, 32), {4}), all_reduce(25344, 4), kScalars);
 }
 
 TEST(DenseLayers, WideLayersAlternate) {
-  EXPECT_NEAR(best_bytes(dense_layers(6, 32, 256), 4, {4}), 5 * all_reduce(32768, 4), 100);
+  EXPECT_NEAR(best_bytes(dense_layers(6, 32, 256), {4}), 5 * all_reduce(32768, 4), kScalars);
+}
+
+TEST(DenseLayers, TwoDimensionalSplitsWin) {
+  // biases' gradients come on top of the activations: 6 x 1,024 B over an axis of 2
+  const double best_2d = best_bytes(dense_layers(6, 32, 256), {2, 2});
+  EXPECT_NEAR(best_2d, 163840 + 1536, kScalars);
+  EXPECT_LT(best_2d, 245760);
+}
+
+TEST(DenseLayers, TwoAndTwelve) {
+  EXPECT_NEAR(best_bytes(dense_layers(2, 1024, 128, false, false), {4}), 2 * all_reduce(65536, 4),
+              kScalars);
+  EXPECT_NEAR(best_bytes(dense_layers(2, 128, 1024, false, false), {4}), all_reduce(524288, 4),
+              kScalars);
+  EXPECT_NEAR(best_bytes(dense_layers(12, 1024, 128, false, false), {4}), 12 * all_reduce(65536, 4),
+              kScalars);
+  EXPECT_NEAR(best_bytes(dense_layers(12, 128, 1024, false, false), {4}),
+              11 * all_reduce(524288, 4), kScalars);
+}
+
+// The batch cannot be split four ways: no axis may be decided alone.
+TEST(DenseLayers, BatchOnOneAxisHiddenOnTheOther) {
+  auto p = planned(dense_layers(4, 2, 1024));
+  const Problem problem =
+      make_problem(p->sites, mesh_of(equal_links(4), {2, 2}), p->training, communication_only());
+  Search search(problem);
+  const Found found = search.run(kInfinite);
+  ASSERT_TRUE(found.feasible);
+  const Plan plan = describe(problem, found.plan);
+  for (const PlanOp& op : plan.ops) {
+    if (op.op != "contract") continue;
+    EXPECT_NE(op.strategy[0], "") << op.path;
+    EXPECT_NE(op.strategy[1], "") << op.path;
+    EXPECT_FALSE(op.strategy[0] == "B" && op.strategy[1] == "B") << op.path;
+  }
+}
+
+// Batch on the dear axis, weights on the cheap one, when that is cheaper; swap the speeds and the
+// plan follows.
+TEST(DenseLayers, PlansFollowTheLinks) {
+  const std::string text = dense_layers(4, 64, 64, false);
+  const auto axis_of_weights = [&](const Link& inner, const Link& outer) {
+    Cluster c = equal_links(2);
+    c.nodes = 2;
+    c.intra = inner;
+    c.inter = outer;
+    auto p = planned(text);
+    const Problem problem =
+        make_problem(p->sites, mesh_of(c, {2, 2}), p->training, communication_only());
+    Search search(problem);
+    const Plan plan = describe(problem, search.run(kInfinite).plan);
+    std::vector<double> bytes(2, 0);
+    for (const PlanCollective& k : plan.collectives) {
+      if (k.axis == "x") bytes[0] += k.bytes * k.count;
+      if (k.axis == "y") bytes[1] += k.bytes * k.count;
+    }
+    return bytes;
+  };
+  const auto fast_inside = axis_of_weights(Link{100, 0}, Link{1, 0});
+  EXPECT_LE(fast_inside[0], fast_inside[1]);
+}
+
+// With a latency that dwarfs the work, fewer messages win; without it, bytes count.
+TEST(DenseLayers, Latency) {
+  CostModel model = communication_only();
+  model.every_contraction = false;
+  const std::string text = dense_layers(3, 64, 16, false);
+  const Found found = best(text, mesh_of(equal_links(4, 10e9, 100e-6), {4}), model);
+  // everything the same on all devices: the gradients' sum is one message a weight at most
+  EXPECT_LE(found.evaluation.seconds, 3 * 2 * 3 * 100e-6 + 2e-3);
+}
+
+std::string looped(int iterations, int batch, int width) {
+  return "dim B, D = " + std::to_string(width) + ", L = " + std::to_string(iterations) +
+         "\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
+         "    x = relu(Linear[D -> D](x, bias: false))\n  }\n  return x\n}\n"
+         "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+         "  optimizer: adam(lr: 1e-3)\n  B: " +
+         std::to_string(batch) + "\n  steps: 1\n}\n";
+}
+
+std::string written_out(int iterations, int batch, int width) {
+  std::string text = "dim B, D = " + std::to_string(width) + "\nmodel Net(x: [B, D]) -> [B, D] {\n";
+  for (int i = 0; i < iterations; ++i) text += "  x = relu(Linear[D -> D](x, bias: false))\n";
+  return text +
+         "  return x\n}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+         "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: " +
+         std::to_string(batch) + "\n  steps: 1\n}\n";
+}
+
+TEST(Loops, PowersEqualTheLayersWrittenOut) {
+  for (const std::vector<int>& sizes : {std::vector<int>{4}, {2, 2}}) {
+    for (const int n : {2, 3, 7}) {
+      // the first layer of the written-out stack needs no gradient of its input: in a loop it does
+      const double loop = best_bytes(looped(n, 64, 64), sizes);
+      const double flat = best_bytes(written_out(n, 64, 64), sizes);
+      EXPECT_GE(loop, flat - kScalars) << n;
+      EXPECT_LE(loop, flat + all_reduce(64 * 64 * 4, 4) + kScalars) << n;
+    }
+  }
+}
+
+TEST(Loops, PlansDoNotGrow) {
+  auto p = planned(looped(1000, 64, 64));
+  const Problem problem =
+      make_problem(p->sites, mesh_of(equal_links(4), {2, 2}), p->training, communication_only());
+  Search search(problem);
+  const Found found = search.run(kInfinite);
+  ASSERT_TRUE(found.feasible);
+  EXPECT_LE(found.plan.loops[0].size(), 5u);
+  int64_t iterations = 0;
+  for (const Run& run : found.plan.loops[0])
+    iterations += run.count * static_cast<int64_t>(run.pattern.size());
+  EXPECT_EQ(iterations, 1000);
 }
 
 }  // namespace

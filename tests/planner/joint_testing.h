@@ -6,6 +6,7 @@
 
 #include "ir/passes.h"
 #include "planner/frontier.h"
+#include "planner/plan.h"
 #include "planner/problem.h"
 #include "tests/frontend/section_program.h"
 
@@ -64,13 +65,13 @@ inline std::string dense_layers(int layers, int batch, int width, bool bias = tr
                                 bool relu = true) {
   std::string text = "dim B, D = " + std::to_string(width) + "\nmodel Net(x: [B, D]) -> [B, D] {\n";
   for (int i = 0; i < layers; ++i) {
-    const std::string linear =
-        std::string("Linear[D -> D](x") + (bias ? ")" : ", bias: false)");
+    const std::string linear = std::string("Linear[D -> D](x") + (bias ? ")" : ", bias: false)");
     text += "  x = " + (relu && i + 1 < layers ? "relu(" + linear + ")" : linear) + "\n";
   }
-  text += "  return x\n}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
-          "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: " +
-          std::to_string(batch) + "\n  steps: 1\n}\n";
+  text +=
+      "  return x\n}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+      "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: " +
+      std::to_string(batch) + "\n  steps: 1\n}\n";
   return text;
 }
 
