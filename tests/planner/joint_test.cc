@@ -151,7 +151,7 @@ TEST(Loops, PlansDoNotGrow) {
   ASSERT_TRUE(found.feasible);
   EXPECT_LE(found.plan.loops[0].size(), 5u);
   int64_t iterations = 0;
-  for (const Run& run : found.plan.loops[0])
+  for (const planner::Run& run : found.plan.loops[0])
     iterations += run.count * static_cast<int64_t>(run.pattern.size());
   EXPECT_EQ(iterations, 1000);
 }
