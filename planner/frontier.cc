@@ -20,6 +20,7 @@ struct Search::Impl {
   double price = 0;
   double hide = 0;
   const Mask* mask = nullptr;
+  double incumbent = std::numeric_limits<double>::infinity();
   double tolerance = 0.004;  // a gap that is small enough
   double exact_s = 1;        // for solve_exactly
   double least_moment = 0;   // memory that every plan has for a moment
@@ -146,6 +147,7 @@ struct Search::Impl {
       Point middle = at(found, lambda, budget, limit);
       price = lambda;
       bound = std::max(bound, safe(middle.value) - lambda * room);
+      if (bound >= incumbent) return bound;
       const double line = weighted(fast.e) + lambda * fast.bytes();
       if (middle.value >= line * (1 - 2e-6)) break;
       if (middle.e.peak <= budget) {
@@ -189,6 +191,10 @@ struct Search::Impl {
     parts[0].moment = least_moment;
     parts[0].bound = best_line(found, budget, parts[0].limit, parts[0].moment);
     if (!found.exact) return;
+    if (parts[0].bound >= incumbent && std::isfinite(parts[0].bound)) {
+      found.bound = parts[0].bound;
+      return;
+    }
     if (std::isfinite(budget) && found.feasible) improve(found, budget);
     const auto least = [&] {
       return std::min_element(parts.begin(), parts.end(),
@@ -197,7 +203,9 @@ struct Search::Impl {
     while (static_cast<int>(parts.size()) < kMostParts && std::isfinite(budget)) {
       const auto part = least();
       if (!std::isfinite(part->bound)) break;
-      if (found.feasible && part->bound >= found.evaluation.seconds * (1 - tolerance)) break;
+      const double best =
+          found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
+      if (part->bound >= best * (1 - tolerance)) break;
       const double high = std::min(part->limit, found.evaluation.transient);
       const double middle = (part->moment + high) / 2;
       if (!(middle > part->moment * 1.02)) break;
@@ -354,8 +362,9 @@ double Search::bound_at(double price, double budget) {
   return Impl::safe(priced.value()) - price * room;
 }
 
-Found Search::run(double budget) {
+Found Search::run(double budget, double incumbent) {
   Found found;
+  impl_->incumbent = incumbent;
   impl_->search(found, budget);
   return found;
 }

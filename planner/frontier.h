@@ -5,6 +5,7 @@
 // next to the budget, loops mix both bodies. docs/planner.md tells it in prose.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ class Search {
  public:
   explicit Search(const Problem& problem);
   ~Search();
-  Found run(double budget);
+  // `incumbent`: seconds of a plan that is at hand; the search ends when its bound is above it.
+  Found run(double budget, double incumbent = std::numeric_limits<double>::infinity());
   // Closes every gap, where the problem is small enough: planner/exact.h.
   void be_exact(double time_s);
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 
 #include <fmt/format.h>
 
@@ -72,8 +73,12 @@ class Planner {
     double bound = kInfinite;
     int64_t dropped = 0;
     bool exact = true;
-    for (const Mesh& mesh : meshes) {
-      auto problem = std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_));
+    std::future<std::shared_ptr<Problem>> next;
+    for (size_t m = 0; m < meshes.size(); ++m) {
+      // the next mesh's tables are made while this one's fold
+      if (m == 0) next = built(meshes[0]);
+      const std::shared_ptr<Problem> problem = next.get();
+      if (m + 1 < meshes.size()) next = built(meshes[m + 1]);
       for (const RegionProblem& region : problem->regions) {
         for (const VariableInfo& v : region.variables)
           columns_ += static_cast<int64_t>(v.choices.size());
@@ -89,7 +94,10 @@ class Planner {
           continue;
         }
       }
-      const Found found = search.run(r_.budget);
+      const Found found =
+          search.run(r_.budget, best_.feasible ? best_.evaluation.seconds : kInfinite);
+      solver_columns_ = std::max(solver_columns_, found.columns);
+      solver_rows_ = std::max(solver_rows_, found.rows);
       exact = exact && found.exact;
       bound = std::min(bound, found.exact ? found.bound : 0);
       offer(found, problem, search.price());
@@ -103,6 +111,12 @@ class Planner {
   }
 
  private:
+  [[nodiscard]] std::future<std::shared_ptr<Problem>> built(const Mesh& mesh) const {
+    return std::async(std::launch::async, [this, mesh] {
+      return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_));
+    });
+  }
+
   // One device is a candidate too: small models run fastest on one.
   std::vector<Mesh> candidates() const {
     std::vector<Mesh> meshes = r_.meshes;
@@ -189,7 +203,7 @@ class Planner {
     for (const std::string& text : sites_->unsupported)
       plan.notes.push_back(text + " is planned in a restricted way");
     SolverReport& s = plan.solver;
-    s.name = "folding and prices";
+    s.name = solver_columns_ > 0 ? "folding, prices and lp_solve" : "folding and prices";
     s.columns = columns_;
     s.rows = rows_;
     s.objective = best_.evaluation.seconds;
@@ -219,7 +233,8 @@ class Planner {
   CostModel model_;
   Best best_;
   double least_peak_ = 0;
-  int64_t columns_ = 0, rows_ = 0;
+  int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
+  int64_t solver_columns_ = 0, solver_rows_ = 0;  // of what went to lp_solve
   std::vector<Alternative> alternatives_;
 };
 
