@@ -248,7 +248,7 @@ bool baseline_fits_mesh(const std::string& name, const Mesh& mesh) {
   const Baseline* b = find(name);
   if (b == nullptr || mesh.axes.size() < b->least_axes || mesh.axes.size() > b->most_axes)
     return false;
-  return (mesh.devices() == 1) == (name == "single");
+  return name != "single" || mesh.devices() == 1;
 }
 
 BaselineResult baseline(const Problem& problem, const std::string& name, bool recompute) {

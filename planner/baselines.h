@@ -21,7 +21,7 @@ namespace cad::planner {
 const std::vector<std::string>& baseline_names();  // single dp zero1 ..
 
 // Whether the baseline is one of this mesh: single: 1 device; dp and zero: one axis; megatron: one
-// axis or two; tp2d: two; tp3d: three.
+// axis or two; tp2d: two; tp3d: three. On one device all that have one axis are the same.
 bool baseline_fits_mesh(const std::string& name, const Mesh& mesh);
 
 struct BaselineResult {

@@ -146,6 +146,9 @@ class Planner {
     for (const std::string& name : baseline_names()) {
       const bool asked = r_.name == name;
       if ((r_.name != "auto" && !asked) || !baseline_fits_mesh(name, problem->mesh)) continue;
+      // a mesh of one device beside those of several is there for `single`
+      const bool one = problem->mesh.devices() == 1;
+      if (one && name != "single" && (!asked || r_.meshes[0].devices() > 1)) continue;
       for (const bool recompute : {false, true}) {
         if (recompute && problem->regions.size() == 1) continue;
         const BaselineResult b = baseline(*problem, name, recompute);
