@@ -1,0 +1,56 @@
+"""tools/bench plans: how long plans take and how close to their bound they are, for large models.
+
+Runs `colauto plan` on examples/ for each row and prints batch, sequence, GPUs, the time from start to
+printed plan, the predicted step, the proven gap and the peak of a device. A row that has no plan says
+how much memory is missing. Nothing is run on a GPU.
+"""
+import json
+import re
+import subprocess
+import sys
+import time
+
+# program, GPUs, batch rows of a micro-batch, micro-batches
+ROWS = [
+    ("gpt3-175b", 8, 8, 1),
+    ("gpt3-175b", 64, 64, 1),
+    ("gpt3-175b", 512, 1536, 1),
+    ("gpt3-175b", 1024, 1536, 1),
+    ("llama3-8b", 8, 8, 1),
+    ("llama3-8b", 64, 64, 1),
+    ("llama3-70b", 64, 64, 1),
+    ("gpt-1000-layers", 64, 64, 1),
+]
+
+
+def run(binary, program, gpus, batch, micro, extra=()):
+    command = [binary, "plan", f"examples/{program}.cad", "--gpus", str(gpus), "--cluster", "dgx_a100",
+               "--set", f"B={batch}", "--json", *extra]
+    if micro > 1:
+        command += ["--set", f"accumulate={micro}"]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done, time.monotonic() - start
+
+
+def main():
+    binary = sys.argv[1]
+    print(f"{'model':<16} {'GPUs':>5} {'batch':>6} {'plan':>8} {'step':>9} {'gap':>7} {'peak':>9}  mesh")
+    for program, gpus, batch, micro in ROWS:
+        done, seconds = run(binary, program, gpus, batch, micro)
+        head = f"{program:<16} {gpus:>5} {batch * micro:>6} {seconds:>6.2f} s "
+        if done.returncode == 3:
+            found = re.search(r"the least that was found.*", done.stderr)
+            print(head + "no plan: " + (found.group(0) if found else done.stderr.strip()))
+            continue
+        if done.returncode != 0:
+            print(head + f"exit {done.returncode}: {done.stderr.strip().splitlines()[0]}")
+            continue
+        plan = json.loads(done.stdout)
+        mesh = ", ".join(f"{a['name']}={a['size']}" for a in plan["mesh"]["axes"])
+        p, s = plan["predicted"], plan["solver"]
+        print(head + f"{p['step_s']:>7.3g} s {100 * s['gap']:>6.2f}% {p['peak_bytes'] / 2**30:>5.1f} GiB  {mesh}")
+
+
+if __name__ == "__main__":
+    main()
