@@ -22,7 +22,7 @@ struct Search::Impl {
   const Mask* mask = nullptr;
   double incumbent = std::numeric_limits<double>::infinity();
   double tolerance = 0.004;  // a gap that is small enough
-  double exact_s = 1;        // for solve_exactly
+  double exact_s = 0;        // for solve_exactly; 0: not asked for
   double least_moment = 0;   // memory that every plan has for a moment
 
   explicit Impl(const Problem& problem) : p(problem) {
@@ -227,7 +227,7 @@ struct Search::Impl {
   // Small problems are solved to the end where prices leave a gap.
   void finish_exactly(Found& found, double budget) const {
     constexpr size_t kMostChoices = 4000;
-    if (!std::isfinite(budget) || !std::isfinite(found.bound)) return;
+    if (exact_s <= 0 || !std::isfinite(budget) || !std::isfinite(found.bound)) return;
     if (found.feasible && found.bound >= found.evaluation.seconds * (1 - tolerance)) return;
     const auto exact = solve_exactly(p, budget, exact_s, kMostChoices);
     if (!exact) return;
@@ -349,8 +349,8 @@ double Search::price() const {
   return impl_->price;
 }
 
-void Search::be_exact(double time_s) {
-  impl_->tolerance = 1e-7;
+void Search::be_exact(double time_s, double tolerance) {
+  impl_->tolerance = std::min(impl_->tolerance, tolerance);
   impl_->exact_s = time_s;
 }
 

@@ -32,8 +32,8 @@ class Search {
   ~Search();
   // `incumbent`: seconds of a plan that is at hand; the search ends when its bound is above it.
   Found run(double budget, double incumbent = std::numeric_limits<double>::infinity());
-  // Closes every gap, where the problem is small enough: planner/exact.h.
-  void be_exact(double time_s);
+  // Closes gaps above `tolerance`, where the problem is small enough: planner/exact.h.
+  void be_exact(double time_s, double tolerance = 1e-7);
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.
   double bound_at(double price, double budget);
   // The price at which the last run ended.

@@ -28,10 +28,15 @@ std::string bytes_text(double b) {
 std::string layout_text(const NamedLayout& layout, const std::vector<Axis>& axes) {
   std::string out;
   for (size_t a = 0; a < layout.size(); ++a) {
-    if (layout[a].empty()) continue;
+    if (layout[a].empty() || std::find(layout.begin(), layout.begin() + static_cast<ptrdiff_t>(a),
+                                       layout[a]) != layout.begin() + static_cast<ptrdiff_t>(a))
+      continue;  // said with the first axis of this dim
+    std::string names;
+    for (size_t b = a; b < layout.size(); ++b) {
+      if (layout[b] == layout[a]) names += (names.empty() ? "" : "+") + axes[b].name;
+    }
     if (!out.empty()) out += ", ";
-    out += layout[a] == "+" ? fmt::format("partial over {}", axes[a].name)
-                            : fmt::format("{} over {}", layout[a], axes[a].name);
+    out += (layout[a] == "+" ? "partial" : layout[a]) + " over " + names;
   }
   return out.empty() ? "whole" : out;
 }
@@ -129,8 +134,8 @@ struct Line {
   }
 };
 
-// One line a group of ops; equal neighbours are one.
-std::vector<Line> op_lines(const Plan& plan, int body) {
+// One line a group of ops; `joined`: equal neighbours are one.
+std::vector<Line> op_lines(const Plan& plan, int body, bool joined) {
   std::vector<Line> lines;
   for (size_t i = 0; i < plan.ops.size();) {
     size_t j = i;
@@ -153,7 +158,7 @@ std::vector<Line> op_lines(const Plan& plan, int body) {
                   (n == 1 ? last.op : fmt::format("{} and {} more", last.op, n - 1));
       line.split = any_split ? layout_text(split, plan.axes) : "the same everywhere";
       line.saved = saved && again ? "part saved" : saved ? "saved" : again ? "recomputed" : "";
-      if (!lines.empty() && lines.back() == line)
+      if (joined && !lines.empty() && lines.back() == line)
         ++lines.back().count;
       else
         lines.push_back(line);
@@ -173,34 +178,48 @@ std::string body_title(const Plan& plan, size_t b) {
   return out;
 }
 
+std::string table_of(const std::vector<Line>& lines) {
+  size_t what = 0, split = 0;
+  const auto name = [](const Line& l) {
+    return l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : "");
+  };
+  for (const Line& l : lines) {
+    what = std::max(what, name(l).size());
+    split = std::max(split, l.split.size());
+  }
+  std::string out;
+  for (const Line& l : lines) {
+    std::string line = fmt::format("  {:<{}}  {:<{}}  {}", name(l), what, l.split, split, l.saved);
+    while (line.back() == ' ') line.pop_back();
+    out += line + "\n";
+  }
+  return out;
+}
+
+// A loop's first run in full, of the others the lines that differ from it.
 std::string bodies(const Plan& plan) {
   std::string out;
   for (size_t b = 0; b < plan.bodies.size(); ++b) {
-    const std::vector<Line> lines = op_lines(plan, static_cast<int>(b));
-    // the same ops and splits as an earlier run of the loop: say so instead of listing them again
-    size_t same = b;
-    for (size_t e = 0; e < b && same == b; ++e) {
-      if (plan.bodies[e].path == plan.bodies[b].path && plan.bodies[e].parent >= 0 &&
-          op_lines(plan, static_cast<int>(e)) == lines)
-        same = e;
+    const std::vector<Line> lines = op_lines(plan, static_cast<int>(b), false);
+    size_t first = b;
+    for (size_t e = 0; e < b && first == b; ++e) {
+      if (plan.bodies[e].path == plan.bodies[b].path && plan.bodies[e].parent >= 0) first = e;
     }
     out += fmt::format("\n{}\n", body_title(plan, b));
-    if (same != b) {
-      out += "  splits and saves what run " + std::to_string(plan.bodies[same].run + 1) + " does\n";
+    const std::vector<Line> known = op_lines(plan, static_cast<int>(first), false);
+    if (first == b || known.size() != lines.size()) {
+      out += table_of(op_lines(plan, static_cast<int>(b), true));
       continue;
     }
-    size_t what = 0, split = 0;
-    for (const Line& l : lines) {
-      what = std::max(what, l.what.size() + (l.count > 1 ? 4 : 0));
-      split = std::max(split, l.split.size());
+    std::vector<Line> different;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (!(lines[i] == known[i])) different.push_back(lines[i]);
     }
-    for (const Line& l : lines) {
-      std::string line = fmt::format("  {:<{}}  {:<{}}  {}",
-                                     l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : ""),
-                                     what, l.split, split, l.saved);
-      while (line.back() == ' ') line.pop_back();
-      out += line + "\n";
+    for (Line& l : different) {
+      if (l.saved.empty()) l.saved = "not kept";
     }
+    out += different.empty() ? "  as the first, but for how values are handed on\n"
+                             : "  as the first, but\n" + table_of(different);
   }
   return out;
 }
