@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <future>
 
 #include <fmt/format.h>
 
 #include "planner/baselines.h"
 #include "planner/compute_cost.h"
 #include "planner/frontier.h"
+#include "planner/plan_text.h"
 
 namespace cad::planner {
 
@@ -73,12 +73,8 @@ class Planner {
     std::vector<double> bounds(meshes.size(), kInfinite);
     int64_t dropped = 0;
     bool exact = true;
-    std::future<std::shared_ptr<Problem>> next;
     for (size_t m = 0; m < meshes.size(); ++m) {
-      // the next mesh's tables are made while this one's fold
-      if (m == 0) next = built(meshes[0]);
-      const std::shared_ptr<Problem> problem = next.get();
-      if (m + 1 < meshes.size()) next = built(meshes[m + 1]);
+      const std::shared_ptr<Problem> problem = built(meshes[m]);
       for (const RegionProblem& region : problem->regions) {
         for (const VariableInfo& v : region.variables)
           columns_ += static_cast<int64_t>(v.choices.size());
@@ -115,13 +111,12 @@ class Planner {
   // Where the gap over all meshes is large, the mesh with the lowest bound is solved to the end.
   void close_gap(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
     constexpr double kGap = 0.01;
-    constexpr double kSeconds = 2;
     for (int i = 0; i < 3 && best_.feasible; ++i) {
       const auto least = std::min_element(bounds.begin(), bounds.end());
       if (best_.evaluation.seconds - *least <= kGap * best_.evaluation.seconds) return;
-      const auto problem = built(meshes[static_cast<size_t>(least - bounds.begin())]).get();
+      const auto problem = built(meshes[static_cast<size_t>(least - bounds.begin())]);
       Search search(*problem);
-      search.be_exact(kSeconds, kGap);
+      search.be_exact(r_.proof_s, kGap);
       const Found found = search.run(r_.budget, best_.evaluation.seconds);
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
@@ -131,10 +126,8 @@ class Planner {
     }
   }
 
-  [[nodiscard]] std::future<std::shared_ptr<Problem>> built(const Mesh& mesh) const {
-    return std::async(std::launch::async, [this, mesh] {
-      return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_));
-    });
+  [[nodiscard]] std::shared_ptr<Problem> built(const Mesh& mesh) const {
+    return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_));
   }
 
   // One device is a candidate too: small models run fastest on one.
@@ -247,7 +240,7 @@ class Planner {
         {plan.predicted.transient_bytes, "what is alive for a moment"}};
     std::sort(parts.rbegin(), parts.rend());
     for (const auto& [bytes, name] : parts)
-      out.contributors.push_back(fmt::format("{} {:.2f} GiB", name, bytes / 0x1p30));
+      out.contributors.push_back(fmt::format("{} {}", name, bytes_text(bytes)));
     return out;
   }
 

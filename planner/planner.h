@@ -28,6 +28,7 @@ struct PlanRequest {
   std::string name = "auto";  // or a baseline
   bool alternatives = true;   // price the baselines too
   double rows = 0;
+  double proof_s = 2;  // for each of at most three meshes, where the gap is above 1 %
 };
 
 struct Planning {
