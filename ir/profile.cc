@@ -181,8 +181,6 @@ std::vector<std::string> enclosing(const std::string& scope) {
 
 class Layers {
  public:
-  explicit Layers(Profile& p) : p_(p) {}
-
   template <class F>
   void add(const std::string& scope, F&& change) {
     auto& chain = chains_[scope];
@@ -219,7 +217,6 @@ class Layers {
     return list_.size() - 1;
   }
 
-  Profile& p_;
   std::vector<ProfiledLayer> list_;
   std::map<std::string, size_t> index_;
   std::map<std::string, std::vector<size_t>> order_;
@@ -227,7 +224,7 @@ class Layers {
 };
 
 void sum_up(Profile& p) {
-  Layers layers(p);
+  Layers layers;
   layers.add("", [](ProfiledLayer&) {});
   for (const ProfiledOp& op : p.ops) {
     layers.add(op.scope, [&](ProfiledLayer& layer) {
