@@ -74,6 +74,7 @@ bool table_fits(const ChainModel& model, int64_t memory, double work) {
 // With ample memory every stage runs once, with its fastest option.
 std::vector<ChainOp> fastest_schedule(const ChainModel& model) {
   std::vector<ChainOp> schedule;
+  schedule.reserve(2 * static_cast<size_t>(model.stages()));
   for (int s = 0; s < model.stages(); ++s) {
     schedule.push_back({ChainOpKind::kForwardSave, s, model.fastest_option(s)});
   }

@@ -61,7 +61,7 @@ struct Search {
     return option(o).saved == 0 ? blocks.count : std::min(blocks.count, bytes / option(o).saved);
   }
 
-  void offer(double time, std::vector<ChainRun> plan) {
+  void offer(double time, const std::vector<ChainRun>& plan) {
     if (time >= best) return;
     best = time;
     runs.clear();

@@ -26,7 +26,7 @@ ChainTable::ChainTable(const ChainModel& model, int64_t memory)
   CAD_CHECK(memory >= 0, "a table of memory {}", memory);
   // An odd number of chunks a row: powers of two would put all rows in the same cache sets.
   stride_ = (memory / kChunk / 2 * 2 + 1) * kChunk;
-  if (stride_ <= memory) stride_ += 2 * kChunk;
+  if (stride_ <= memory) stride_ += int64_t{2} * kChunk;
   rows_.assign(model.segments().size() * static_cast<size_t>(stride_), kNever);
   guess_.resize(model.segments().size());
   right_end_.assign(model.segments().size(), kNever);
