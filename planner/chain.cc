@@ -17,7 +17,7 @@ namespace cad::planner {
 namespace {
 
 constexpr double kMostTableBytes = 256.0 * 1024 * 1024;
-constexpr double kMostTableWork = 4e9;
+constexpr double kMostTableWork = 2e9;
 constexpr int64_t kFewSlots = 16;
 constexpr int64_t kPointCost = 50;  // of a step function, in inner steps of a table
 
@@ -175,7 +175,10 @@ std::optional<BlockChain> equal_blocks(const Chain& chain) {
 // step functions cut to few points, whose memory is exact.
 void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits,
                    ChainResult& result) {
-  int64_t slots = std::max<int64_t>(limits.slots, 1);
+  // Finer than asked for where that is cheap.
+  const double cheap = static_cast<double>(limits.exact_work) / table_work(ChainModel(chain), 0);
+  const int64_t asked = std::max<int64_t>(limits.slots, 1);
+  int64_t slots = std::clamp(static_cast<int64_t>(cheap), asked, 8 * asked);
   int64_t unit = 0;
   Chain up;
   for (;; slots = std::max(kFewSlots, slots / 2)) {

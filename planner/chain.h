@@ -75,7 +75,7 @@ struct ChainResult {
 };
 
 struct ChainLimits {
-  int64_t slots = 500;              // after rounding, where exact tables would be too large
+  int64_t slots = 500;              // at least, after rounding, where exact tables are too large
   int64_t exact_work = 1000000000;  // inner steps that an exact table may take
 };
 
