@@ -283,7 +283,7 @@ TEST(Chain, ManyEqualBlocksOfManyBytes) {
   const int64_t least = least_chain_budget(chain), ample = ample_budget(chain);
   for (const int part : {2, 5, 8}) {
     const int64_t budget = least + (ample - least) / 10 * part;
-    const ChainResult result = solve_chain(chain, budget);
+    const ChainResult result = solve_chain(chain, budget, {500, 100000000});
     EXPECT_TRUE(result.discretised);
     expect_sound(chain, budget, result);
     EXPECT_LE(result.time, 1.01 * result.bound) << part << " bound " << result.bound;
