@@ -29,6 +29,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {
     {"problem", solve_pairwise},
+    {"chain", solve_chain_file},
 };
 
 int run_solve(const SolveFlags& flags, const CommonOptions& common) {

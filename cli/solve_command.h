@@ -17,5 +17,7 @@ struct SolveFlags {
 
 // {"problem": ..}: cli/solve_command.cc. Returns the exit status.
 int solve_pairwise(const SolveFlags& flags, const std::string& text, const CommonOptions& common);
+// {"chain": ..}: cli/solve_chain.cc.
+int solve_chain_file(const SolveFlags& flags, const std::string& text, const CommonOptions& common);
 
 }  // namespace cad::cli

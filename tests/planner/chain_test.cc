@@ -277,7 +277,8 @@ TEST(Chain, ManyEqualBlocks) {
   EXPECT_LE(result.time, 3950);
 }
 
-// 200 equal blocks with sizes in bytes: too many for exact tables, and the gap is small all the same.
+// 200 equal blocks with sizes in bytes: too many for exact tables, and the gap is small all the
+// same.
 TEST(Chain, ManyEqualBlocksOfManyBytes) {
   const Chain chain = uniform(200, {1.0, 2.0, 1234567, 3456, 7890}, 100003);
   const int64_t least = least_chain_budget(chain), ample = ample_budget(chain);
