@@ -48,7 +48,7 @@ std::string device_line(const Device& device) {
 
 std::string cluster_line(const Cluster& cluster) {
   std::string text =
-      fmt::format("{:<14} {} x {:<10}", cluster.name, cluster.per_node, cluster.device.name);
+      fmt::format("{:<14} {:>2} x {:<10}", cluster.name, cluster.per_node, cluster.device.name);
   if (cluster.pairs) text += fmt::format("  pairs {}", link_text(*cluster.pairs));
   if (cluster.intra) text += fmt::format("  inside {}", link_text(*cluster.intra));
   if (cluster.inter) text += fmt::format("  across {}", link_text(*cluster.inter));

@@ -96,29 +96,43 @@ json probe_json(const Probe& probe, const std::string& file) {
           {"file", file}};
 }
 
-Status write_sections(const std::string& path, const std::string& text) {
-  std::error_code error;
-  const fs::path folder = fs::path(path).parent_path();
-  if (!folder.empty()) fs::create_directories(folder, error);
-  std::string reason = error ? error.message() : "";
-  // beside it and renamed: a probe that is interrupted leaves the old figures
-  const std::string draft = path + ".new";
-  if (reason.empty()) {
+// The file is written beside its place and renamed: a probe that is interrupted leaves the old one.
+class Draft {
+ public:
+  // Tried before anything is measured.
+  Status open(const std::string& path) {
+    path_ = path;
+    std::error_code error;
+    const fs::path folder = fs::path(path).parent_path();
+    if (!folder.empty()) fs::create_directories(folder, error);
+    if (error) return failed(error.message());
     errno = 0;
-    std::ofstream out(draft, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out) reason = errno != 0 ? std::strerror(errno) : "it cannot be written";
+    out_.open(draft(), std::ios::binary);
+    return out_ ? Status(Ok{}) : failed(errno != 0 ? std::strerror(errno) : "it cannot be opened");
   }
-  if (reason.empty()) {
-    fs::rename(draft, path, error);
-    if (error) reason = error.message();
+  Status finish(const std::string& text) {
+    errno = 0;
+    out_ << text;
+    out_.close();
+    if (!out_) return failed(errno != 0 ? std::strerror(errno) : "it cannot be written");
+    std::error_code error;
+    fs::rename(draft(), path_, error);
+    return error ? failed(error.message()) : Status(Ok{});
   }
-  if (reason.empty()) return Ok{};
-  fs::remove(draft, error);
-  return make_error(DiagId::E0602, fmt::format("cannot write `{}`: {}", path, reason),
-                    kExitRunFailed);
-}
+
+ private:
+  [[nodiscard]] std::string draft() const { return path_ + ".new"; }
+  Status failed(const std::string& why) {
+    std::error_code ignored;
+    out_.close();
+    fs::remove(draft(), ignored);
+    return make_error(DiagId::E0602, fmt::format("cannot write `{}`: {}", path_, why),
+                      kExitRunFailed);
+  }
+
+  std::string path_;
+  std::ofstream out_;
+};
 
 int run_probe(const std::string& output, const CommonOptions& common) {
   std::string path = output.empty() ? planner::host_file() : output;
@@ -128,11 +142,16 @@ int run_probe(const std::string& output, const CommonOptions& common) {
     return fail(common, error.help("give a file: `colauto probe -o host.cad`, or `-o -`"));
   }
   const bool print_only = path == "-";
+  Draft draft;
+  if (!print_only) {
+    const Status opened = draft.open(path);
+    if (!opened.ok()) return fail(common, opened.error());
+  }
   message(common, "measuring products and memory on all cores, some seconds");
   const Probe probe = backend::probe_host();
   const std::string text = sections(probe);
   if (!print_only) {
-    const Status written = write_sections(path, text);
+    const Status written = draft.finish(text);
     if (!written.ok()) return fail(common, written.error());
   }
   print(common.json ? probe_json(probe, print_only ? "" : path).dump(2) + "\n" : text);
