@@ -54,6 +54,7 @@ std::string sections(const Probe& probe) {
       text += at == probe.products.end() ? fmt::format(" {:>8}", "")
                                          : fmt::format(" {:>8.1f}", at->flops / 1e9);
     }
+    while (text.back() == ' ') text.pop_back();
     text += "\n";
   }
   text += fmt::format("# memory, read and written: {:.2f} GB/s; a job on all threads: {:.1f} us\n",
