@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "planner/collective.h"
 #include "planner/machines.h"
+#include "tools/published_plans.h"
 #include "tools/transformer_estimate.h"
 
 namespace cad::tools {
@@ -92,14 +93,19 @@ TransformerRun read_run(const json& row) {
   return run;
 }
 
-Row run_row(const json& data) {
-  const TransformerRun run = read_run(data);
+Cluster run_cluster(const json& data, const TransformerRun& run) {
   Cluster cluster = cluster_for(data.at("cluster"), run.gpus);
   if (data.contains("network_gbit")) {
     cluster.inter->bandwidth = data.at("network_gbit").get<double>() * 1e9 / 8 /
                                static_cast<double>(cluster.per_node) *
                                planner::fitted_constants().library_link;
   }
+  return cluster;
+}
+
+Row run_row(const json& data) {
+  const TransformerRun run = read_run(data);
+  const Cluster cluster = run_cluster(data, run);
   Row row{data.at("group"), data.at("name"), "", 0, true, {}};
   const auto step = [run, cluster](const CostConstants& constants) {
     return step_seconds(run, with_links(cluster, constants), constants);
@@ -212,15 +218,42 @@ void print_memory(const json& data) {
   }
 }
 
-double error_of(const Row& row, const CostConstants& constants) {
-  return row.predict(constants) / row.published - 1;
-}
-
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// The runs' steps as the planner prices them (its kernels fuse attention always), beside the
+// formula.
+void print_planner(const json& data, const CostConstants& constants) {
+  fmt::print("\nthe planner's own prices, seconds a step: formula, planner, memory a GPU\n");
+  std::vector<double> ratios;
+  for (const json& row : data.at("runs")) {
+    const json& published = row.at("published");
+    if (published.contains("layer_forward_ms") || published.contains("layer_backward_ms")) continue;
+    const TransformerRun run = read_run(row);
+    const Cluster cluster = run_cluster(row, run);
+    const std::string name = row.at("name");
+    std::string why;
+    const auto step = planned_step(run, cluster, why);
+    if (!step) {
+      fmt::print("  {:<44} {} {}\n", name, baseline_name(run), why);
+      continue;
+    }
+    const double formula = step_seconds(run, cluster, constants).total;
+    fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {:<15} {:>+7.1f} %  {:.1f} GB\n", name, formula,
+               step->seconds, baseline_name(run), 100 * (step->seconds / formula - 1),
+               step->peak_bytes / 1e9);
+    if (!run.stored_attention) ratios.push_back(std::abs(step->seconds / formula - 1));
+  }
+  fmt::print("{} runs with fused attention: median difference {:.1f} %\n", ratios.size(),
+             100 * median(ratios));
+}
+
+double error_of(const Row& row, const CostConstants& constants) {
+  return row.predict(constants) / row.published - 1;
 }
 
 // Mean of |log(predicted / published)|, rounded off below the 3 to 6 % by which two releases of one
@@ -300,6 +333,7 @@ void leave_one_out(const std::vector<Row>& rows, const CostConstants& start) {
 int run(int argc, char** argv) {
   bool refit = false;
   bool leave = false;
+  bool plans = false;
   Summary most{1e9, 1e9};
   std::string path = "tests/data/published_runs.json";
   for (int i = 1; i < argc; ++i) {
@@ -307,15 +341,17 @@ int run(int argc, char** argv) {
       refit = true;
     } else if (std::strcmp(argv[i], "--leave-one-out") == 0) {
       leave = true;
+    } else if (std::strcmp(argv[i], "--planner") == 0) {
+      plans = true;
     } else if (std::strcmp(argv[i], "--most") == 0 && i + 2 < argc) {
       most.median = std::atof(argv[++i]);
       most.worst = std::atof(argv[++i]);
     } else if (argv[i][0] != '-') {
       path = argv[i];
     } else {
-      fmt::print(
-          stderr,
-          "usage: tools/bench published [--fit] [--leave-one-out] [--most MEDIAN WORST] [FILE]\n");
+      fmt::print(stderr,
+                 "usage: tools/bench published [--fit] [--leave-one-out] [--planner] [--most "
+                 "MEDIAN WORST] [FILE]\n");
       return kExitUsage;
     }
   }
@@ -331,6 +367,7 @@ int run(int argc, char** argv) {
       fmt::print("  {:<16} {:.4g}\n", knob.name, constants.*knob.member);
   }
   print_memory(data);
+  if (plans) print_planner(data, constants);
   if (leave) leave_one_out(rows, constants);
   if (found.median > most.median || found.worst > most.worst) {
     fmt::print(stderr, "errors above {} % (median) or {} % (worst)\n", most.median, most.worst);
