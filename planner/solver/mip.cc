@@ -1,12 +1,19 @@
 // planner/solver/mip.cc -- the layer over lp_solve. It hands numbers over without names, bounds the
 // time by the wall clock (the library's own limit has whole seconds), and trusts no answer: a
-// solution is put into the rows, "infeasible" is asked for twice.
+// solution is put into the rows, "infeasible" is asked for twice. The library runs in a child
+// process: on some programs of a few hundred columns it writes past its own arrays.
 #include "planner/solver/mip.h"
 
 #include <lpsolve/lp_lib.h>  // defines: make_lp, set_columnex, solve, ..
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 
 #include "base/check.h"
 
@@ -118,7 +125,7 @@ ProgramResult solve_with(const Program& program, const Setting& setting, Effort 
     for (size_t c = 0; c < values.size(); ++c) result.cost += program.columns[c].cost * values[c];
     result.values = std::move(values);
   }
-  delete_lp(lp);
+  // not freed: the process ends here, and delete_lp() is where a damaged heap shows
   switch (code) {
     case OPTIMAL:
     case PRESOLVED:
@@ -143,15 +150,90 @@ ProgramResult solve_with(const Program& program, const Setting& setting, Effort 
   return result;
 }
 
+// What the child sends before the values.
+struct Answer {
+  ProgramStatus status = ProgramStatus::kFailed;
+  double cost = kForbidden;
+  size_t values = 0;
+};
+
+bool write_all(int to, const void* data, size_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t count = write(to, at, size);
+    if (count <= 0) return false;
+    at += count;
+    size -= static_cast<size_t>(count);
+  }
+  return true;
+}
+
+// False: the child ended early or the time is over.
+bool read_all(int from, void* data, size_t size, double deadline) {
+  char* at = static_cast<char*>(data);
+  while (size > 0) {
+    pollfd ready{from, POLLIN, 0};
+    const double left = deadline - clock_s();
+    if (left <= 0) return false;
+    const int milliseconds = static_cast<int>(std::min(left * 1000, 1e6)) + 1;
+    if (poll(&ready, 1, milliseconds) < 0) continue;  // a signal
+    if (ready.revents == 0) continue;
+    const ssize_t count = read(from, at, size);
+    if (count <= 0) return false;
+    at += count;
+    size -= static_cast<size_t>(count);
+  }
+  return true;
+}
+
+// solve_with() in a child process.
+ProgramResult solve_apart(const Program& program, const Setting& setting, const Effort& effort,
+                          double cutoff) {
+  int ends[2];
+  ProgramResult result;
+  if (pipe(ends) != 0) return result;
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::signal(SIGABRT, SIG_DFL);
+    const ProgramResult solved = solve_with(program, setting, effort, cutoff);
+    const Answer answer{solved.status, solved.cost, solved.values.size()};
+    const bool sent = write_all(ends[1], &answer, sizeof answer) &&
+                      write_all(ends[1], solved.values.data(), answer.values * sizeof(double));
+    _exit(sent ? 0 : 1);
+  }
+  close(ends[1]);
+  if (child > 0) {
+    const double deadline = effort.deadline + 0.1;  // the child looks at the clock itself
+    Answer answer;
+    bool good = read_all(ends[0], &answer, sizeof answer, deadline) &&
+                (answer.values == 0 || answer.values == program.columns.size());
+    std::vector<double> values(good ? answer.values : 0);
+    good = good && read_all(ends[0], values.data(), values.size() * sizeof(double), deadline);
+    if (good) {
+      result = {answer.status, answer.cost, std::move(values)};
+    } else {
+      kill(child, SIGKILL);
+      if (clock_s() >= deadline) result.status = ProgramStatus::kTime;
+    }
+    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    if (!result.values.empty() && !satisfies(program, result.values)) result = {};
+  }
+  close(ends[0]);
+  return result;
+}
+
 }  // namespace
 
 ProgramResult solve_program(const Program& program, double time_s, double cutoff, int64_t work) {
   const Effort effort{clock_s() + time_s, work};
-  ProgramResult first = solve_with(program, kSettings[0], effort, cutoff);
+  ProgramResult first = solve_apart(program, kSettings[0], effort, cutoff);
   if (first.status == ProgramStatus::kOptimal || first.status == ProgramStatus::kFeasible ||
       first.status == ProgramStatus::kTime)
     return first;
-  return solve_with(program, kSettings[1], effort, cutoff);
+  return solve_apart(program, kSettings[1], effort, cutoff);
 }
 
 }  // namespace cad::planner::solver
