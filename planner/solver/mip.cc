@@ -4,6 +4,7 @@
 // process: on some programs of a few hundred columns it writes past its own arrays.
 #include "planner/solver/mip.h"
 
+#include <fcntl.h>
 #include <lpsolve/lp_lib.h>  // defines: make_lp, set_columnex, solve, ..
 #include <poll.h>
 #include <sys/prctl.h>
@@ -197,6 +198,8 @@ ProgramResult solve_apart(const Program& program, const Setting& setting, const 
     close(ends[0]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::signal(SIGABRT, SIG_DFL);
+    const int nowhere = open("/dev/null", O_WRONLY);  // the C library's last words
+    if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
     const ProgramResult solved = solve_with(program, setting, effort, cutoff);
     const Answer answer{solved.status, solved.cost, solved.values.size()};
     const bool sent = write_all(ends[1], &answer, sizeof answer) &&
