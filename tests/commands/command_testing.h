@@ -43,8 +43,8 @@ class Commands : public testing::Test {
   Output run(const std::string& arguments, const std::string& before = "",
              const std::string& after = "") const {
     const std::string command = "cd '" + folder_.string() + "' && " + before +
-                                " '" COLAUTO_BINARY "' " + arguments + " >.out 2>.err </dev/null " +
-                                after;
+                                " '" COLAUTO_BINARY "' </dev/null " + arguments + " >.out 2>.err " +
+                                after;  // `arguments` may redirect the input
     const int raw = std::system(command.c_str());
     Output output{read(".out"), read(".err"),
                   WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw)};
