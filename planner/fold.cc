@@ -56,14 +56,37 @@ std::vector<int32_t> joint(const std::vector<int32_t>& x, const std::vector<int3
 
 Table min_plus(const Table& a, const Table& b) {
   CAD_CHECK(a.columns == b.rows, "min-plus product of {} columns and {} rows", a.columns, b.rows);
+  // many classes are forbidden throughout: only the other columns and rows of b are worked on
+  std::vector<char> row_used(static_cast<size_t>(b.rows), 0);
+  std::vector<char> column_used(static_cast<size_t>(b.columns), 0);
+  for (int k = 0; k < b.rows; ++k) {
+    const float* row = b.at.data() + static_cast<size_t>(k) * b.columns;
+    for (int j = 0; j < b.columns; ++j) {
+      if (row[j] == kNever) continue;
+      row_used[static_cast<size_t>(k)] = 1;
+      column_used[static_cast<size_t>(j)] = 1;
+    }
+  }
+  std::vector<int> columns;
+  for (int j = 0; j < b.columns; ++j) {
+    if (column_used[static_cast<size_t>(j)] != 0) columns.push_back(j);
+  }
+  const int n = static_cast<int>(columns.size());
+  Table packed(b.rows, n, kNever);
+  for (int k = 0; k < b.rows; ++k) {
+    for (int c = 0; c < n; ++c) packed(k, c) = b(k, columns[static_cast<size_t>(c)]);
+  }
   Table out(a.rows, b.columns, kNever);
+  std::vector<float> row(static_cast<size_t>(n));
   for (int i = 0; i < a.rows; ++i) {
-    float* row = out.at.data() + static_cast<size_t>(i) * b.columns;
+    std::fill(row.begin(), row.end(), kNever);
     for (int k = 0; k < a.columns; ++k) {
       const float add = a(i, k);
-      if (add == kNever) continue;
-      relax(row, b.at.data() + static_cast<size_t>(k) * b.columns, add, b.columns);
+      if (add == kNever || row_used[static_cast<size_t>(k)] == 0) continue;
+      relax(row.data(), packed.at.data() + static_cast<size_t>(k) * n, add, n);
     }
+    for (int c = 0; c < n; ++c)
+      out(i, columns[static_cast<size_t>(c)]) = row[static_cast<size_t>(c)];
   }
   return out;
 }

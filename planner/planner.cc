@@ -17,6 +17,7 @@ namespace cad::planner {
 
 namespace {
 
+constexpr double kDropWithin = 0.005;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double now() {
@@ -83,19 +84,23 @@ class Planner {
       if (r_.alternatives || r_.name != "auto") alternatives(problem);
       if (r_.name != "auto") continue;
       Search search(*problem);
+      // Under a binding budget plans are found to a fraction of a percent, and a mesh that can be
+      // no better than that is not looked at further; its bound counts for the gap.
+      const double enough =
+          best_.feasible ? best_.evaluation.seconds * (1 - (best_.price > 0 ? kDropWithin : 0))
+                         : kInfinite;
       if (best_.feasible) {
-        const double least = search.bound_at(best_.price, r_.budget);
-        if (least >= best_.evaluation.seconds) {
+        bounds[m] = search.bound_at(best_.price, r_.budget);
+        if (bounds[m] >= enough) {
           ++dropped;
           continue;
         }
       }
-      const Found found =
-          search.run(r_.budget, best_.feasible ? best_.evaluation.seconds : kInfinite);
+      const Found found = search.run(r_.budget, enough);
+      exact = exact && found.exact;
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
-      exact = exact && found.exact;
-      bounds[m] = found.exact ? found.bound : 0;
+      bounds[m] = found.exact ? std::max(found.bound, bounds[m] < kInfinite ? bounds[m] : 0) : 0;
       offer(found, problem, search.price());
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);

@@ -182,8 +182,11 @@ const Table& Priced::square(size_t r, size_t k) const {
   return list[k];
 }
 
-Table Priced::power(size_t r, int64_t n) const {
+const Table& Priced::power(size_t r, int64_t n) const {
   CAD_CHECK(n >= 1, "a loop of {} iterations", n);
+  const std::pair<size_t, int64_t> key{r, n};
+  const auto known = products_.find(key);
+  if (known != products_.end()) return known->second;
   Table out;
   bool first = true;
   for (size_t k = 0; n > 0; ++k, n /= 2) {
@@ -191,7 +194,7 @@ Table Priced::power(size_t r, int64_t n) const {
     out = first ? square(r, k) : min_plus(out, square(r, k));
     first = false;
   }
-  return out;
+  return products_.emplace(key, std::move(out)).first->second;
 }
 
 // States of the carry from `from` to `to` in n steps, both included.
@@ -203,7 +206,7 @@ std::vector<int> Priced::walk(size_t r, int from, int to, int64_t n) const {
     if (!regular.empty()) return regular;
   }
   const int64_t half = n / 2;
-  const Table left = power(r, half), right = power(r, n - half);
+  const Table &left = power(r, half), &right = power(r, n - half);
   int best = 0;
   for (int h = 0; h < w.rows; ++h) {
     if (left(from, h) + right(h, to) < left(from, best) + right(best, to)) best = h;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,7 +50,7 @@ class Priced {
   [[nodiscard]] double executions(size_t r) const;
   void fold(size_t r);
   const Table& square(size_t r, size_t k) const;
-  [[nodiscard]] Table power(size_t r, int64_t n) const;
+  const Table& power(size_t r, int64_t n) const;
   [[nodiscard]] std::vector<int> walk(size_t r, int from, int to, int64_t n) const;
   [[nodiscard]] std::vector<int> regular_walk(size_t r, int from, int to, int64_t n) const;
   [[nodiscard]] BodyPlan body(size_t r, const std::vector<int>& choices) const;
@@ -60,7 +61,8 @@ class Priced {
   double compute_, parameters_;  // weights of these seconds
   std::vector<std::unique_ptr<Folded>> folded_;
   std::vector<Table> tables_;
-  mutable std::vector<std::vector<Table>> powers_;
+  mutable std::vector<std::vector<Table>> powers_;                // squares
+  mutable std::map<std::pair<size_t, int64_t>, Table> products_;  // any power that was asked for
   bool stuck_ = false;
 };
 
