@@ -19,6 +19,7 @@ struct Search::Impl {
   const Problem& p;
   double price = 0;
   double hide = 0;
+  double start = 0;  // where to look first
   const Mask* mask = nullptr;
   double incumbent = std::numeric_limits<double>::infinity();
   double tolerance = 0.004;  // a gap that is small enough
@@ -108,14 +109,73 @@ struct Search::Impl {
     }
   }
 
+  // Prices by the slope between a plan that does not fit and one that does, until no plan lies
+  // below the line; then the mixes of the two.
+  void narrow(Found& found, double budget, double limit, double room, Point& fast, Point& small,
+              double& bound) {
+    for (int i = 0; i < 40; ++i) {
+      const double spare = fast.bytes() - small.bytes();
+      if (spare <= 0) break;
+      const double lambda = (weighted(small.e) - weighted(fast.e)) / spare;
+      if (!(lambda > 0)) break;
+      Point middle = at(found, lambda, budget, limit);
+      price = lambda;
+      bound = std::max(bound, safe(middle.value) - lambda * room);
+      if (bound >= incumbent) return;
+      const double line = weighted(fast.e) + lambda * fast.bytes();
+      if (middle.value >= line * (1 - 2e-6)) break;
+      if (middle.e.peak <= budget) {
+        if (middle.bytes() <= small.bytes() && weighted(middle.e) >= weighted(small.e)) break;
+        small = std::move(middle);
+      } else {
+        if (middle.bytes() >= fast.bytes()) break;
+        fast = std::move(middle);
+      }
+    }
+    mix(found, fast, small, budget, limit);
+  }
+
+  // Two neighbouring prices around `start`, of which one fits and one does not. False: not found.
+  bool bracket(Found& found, double budget, double limit, double room, Point& fast, Point& small,
+               double& bound) {
+    bool have_fast = false, have_small = false;
+    double lambda = start;
+    for (int i = 0; i < 4 && !(have_fast && have_small); ++i) {
+      Point point = at(found, lambda, budget, limit);
+      if (!found.exact || !point.e.valid) return false;
+      bound = std::max(bound, safe(point.value) - lambda * room);
+      price = lambda;
+      if (bound >= incumbent) return true;
+      if (point.e.peak <= budget) {
+        small = std::move(point);
+        have_small = true;
+        lambda /= have_fast ? 1 : 1.7;
+      } else {
+        fast = std::move(point);
+        have_fast = true;
+        lambda *= have_small ? 1 : 1.7;
+      }
+    }
+    return have_fast && have_small;
+  }
+
   // The best bound over prices, and plans on the way, for choices within `limit`.
   double slopes(Found& found, double budget, double limit, double moment) {
     const double room = budget - moment;
+    if (start > 0 && std::isfinite(budget)) {
+      Point fast, small;
+      double bound = -std::numeric_limits<double>::infinity();
+      if (bracket(found, budget, limit, room, fast, small, bound)) {
+        if (bound < incumbent) narrow(found, budget, limit, room, fast, small, bound);
+        return bound;
+      }
+    }
     Point fast = at(found, 0, budget, limit);
     if (!found.exact) return 0;
     if (!fast.e.valid) return std::numeric_limits<double>::infinity();
     double bound = safe(fast.value);
     price = 0;
+    if (bound >= incumbent) return bound;
     if (fast.e.peak <= budget || !std::isfinite(budget)) {
       // of plans that are as fast, the one that needs least
       const double touch = 2e-6 * fast.value / std::max(fast.bytes(), 1.0);
@@ -139,26 +199,7 @@ struct Search::Impl {
       if (small.bytes() * 0.999 > room && least > room)
         bound = std::numeric_limits<double>::infinity();
     }
-    for (int i = 0; i < 40; ++i) {
-      const double spare = fast.bytes() - small.bytes();
-      if (spare <= 0) break;
-      const double lambda = (weighted(small.e) - weighted(fast.e)) / spare;
-      if (!(lambda > 0)) break;
-      Point middle = at(found, lambda, budget, limit);
-      price = lambda;
-      bound = std::max(bound, safe(middle.value) - lambda * room);
-      if (bound >= incumbent) return bound;
-      const double line = weighted(fast.e) + lambda * fast.bytes();
-      if (middle.value >= line * (1 - 2e-6)) break;
-      if (middle.e.peak <= budget) {
-        if (middle.bytes() <= small.bytes() && weighted(middle.e) >= weighted(small.e)) break;
-        small = std::move(middle);
-      } else {
-        if (middle.bytes() >= fast.bytes()) break;
-        fast = std::move(middle);
-      }
-    }
-    mix(found, fast, small, budget, limit);
+    narrow(found, budget, limit, room, fast, small, bound);
     return bound;
   }
 
@@ -362,9 +403,10 @@ double Search::bound_at(double price, double budget) {
   return Impl::safe(priced.value()) - price * room;
 }
 
-Found Search::run(double budget, double incumbent) {
+Found Search::run(double budget, double incumbent, double start) {
   Found found;
   impl_->incumbent = incumbent;
+  impl_->start = start;
   impl_->search(found, budget);
   return found;
 }

@@ -31,7 +31,9 @@ class Search {
   explicit Search(const Problem& problem);
   ~Search();
   // `incumbent`: seconds of a plan that is at hand; the search ends when its bound is above it.
-  Found run(double budget, double incumbent = std::numeric_limits<double>::infinity());
+  // `start`: a price near the one that is looked for, if known.
+  Found run(double budget, double incumbent = std::numeric_limits<double>::infinity(),
+            double start = 0);
   // Closes gaps above `tolerance`, where the problem is small enough: planner/exact.h.
   void be_exact(double time_s, double tolerance = 1e-7);
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.

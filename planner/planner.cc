@@ -89,18 +89,12 @@ class Planner {
       const double enough =
           best_.feasible ? best_.evaluation.seconds * (1 - (best_.price > 0 ? kDropWithin : 0))
                          : kInfinite;
-      if (best_.feasible) {
-        bounds[m] = search.bound_at(best_.price, r_.budget);
-        if (bounds[m] >= enough) {
-          ++dropped;
-          continue;
-        }
-      }
-      const Found found = search.run(r_.budget, enough);
+      const Found found = search.run(r_.budget, enough, best_.feasible ? best_.price : 0);
       exact = exact && found.exact;
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
-      bounds[m] = found.exact ? std::max(found.bound, bounds[m] < kInfinite ? bounds[m] : 0) : 0;
+      bounds[m] = found.exact ? found.bound : 0;
+      dropped += best_.feasible && bounds[m] >= enough ? 1 : 0;
       offer(found, problem, search.price());
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
