@@ -184,7 +184,7 @@ Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value)
     const std::optional<NonFinite> fused = first_bad_;  // with --debug-nan
     find_first_op();
     if (first_bad_) {
-      if (first_bad_->span.valid()) error.label(first_bad_->span, "first here");
+      if (first_bad_->span.valid()) error.primary = Label{first_bad_->span, "first here"};
       error.note(
           fmt::format("the first value that is not finite comes from `{}`{}", first_bad_->op,
                       first_bad_->scope.empty() ? "" : fmt::format(" in `{}`", first_bad_->scope)));

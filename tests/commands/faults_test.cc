@@ -172,6 +172,7 @@ TEST_F(Faults, TheOperationIsNamed) {
     const Output stopped = run(std::string("run rows.cad --quiet") + flags);
     EXPECT_EQ(stopped.status, 1) << stopped.err;
     EXPECT_TRUE(contains(stopped.err, "comes from `log`")) << stopped.err;
+    EXPECT_TRUE(contains(stopped.err, "rows.cad:4:")) << stopped.err;
     EXPECT_FALSE(contains(stopped.err, "holds")) << stopped.err;
   }
 }
