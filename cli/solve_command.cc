@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 
@@ -32,7 +34,12 @@ constexpr Kind kKinds[] = {
     {"chain", solve_chain_file},
 };
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 int run_solve(const SolveFlags& flags, const CommonOptions& common) {
+  const auto start = std::chrono::steady_clock::now();
   const Result<std::string> text = planner::solver::read_packed(flags.file);
   if (!text) return fail(common, text.error());
   std::vector<std::string> keys;
@@ -40,7 +47,11 @@ int run_solve(const SolveFlags& flags, const CommonOptions& common) {
   const Result<std::string> key = planner::solver::first_key(flags.file, *text, keys);
   if (!key) return fail(common, key.error());
   for (const Kind& kind : kKinds)
-    if (*key == kind.key) return kind.run(flags, *text, common);
+    if (*key == kind.key) {
+      SolveFlags left = flags;  // reading the file is part of the time
+      left.time_s = std::max(0.0, flags.time_s - seconds_since(start));
+      return kind.run(left, *text, common);
+    }
   Diagnostic error =
       make_error(DiagId::E0822, fmt::format("`{}` holds no problem that colauto knows", flags.file),
                  kExitProgram);
@@ -113,11 +124,11 @@ std::string to_text(const Instance& instance, const Solution& solution,
 }  // namespace
 
 int solve_pairwise(const SolveFlags& flags, const std::string& text, const CommonOptions& common) {
+  const auto start = std::chrono::steady_clock::now();
   const Result<Instance> instance = planner::solver::read_instance(flags.file, text);
   if (!instance) return fail(common, instance.error());
   planner::solver::Options options;
-  options.time_s = flags.time_s;
-  options.threads = static_cast<int>(flags.threads);
+  options.time_s = std::max(0.0, flags.time_s - seconds_since(start));
   options.gap = flags.gap;
   const Solution solution = planner::solver::solve(instance->problem, options);
   std::optional<Checked> checked;
@@ -143,10 +154,6 @@ Action declare_solve(CLI::App& app, CommonOptions& common) {
   app.add_option("--gap", own->gap, "stop at this proven gap, relative to the cost (0.01: 1 %)")
       ->type_name("FRACTION")
       ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--threads", own->threads, "threads; the answer does not depend on it")
-      ->type_name("N")
-      ->check(thread_count())
       ->capture_default_str();
   add_json_flag(app, common);
   return [own, &common] { return run_solve(*own, common); };

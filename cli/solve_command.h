@@ -12,7 +12,6 @@ struct SolveFlags {
   std::string file;  // "-": standard input
   double time_s = 60;
   double gap = 0;  // relative
-  int64_t threads = 1;
 };
 
 // {"problem": ..}: cli/solve_command.cc. Returns the exit status.

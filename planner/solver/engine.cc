@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "planner/solver/dive.h"
 #include "planner/solver/neighbourhood.h"
@@ -98,6 +99,7 @@ class Engine {
     return mip({2000, 100'000});
   }
 
+  bool find_any();
   void search();
   bool improve(const std::vector<int>& free, int iterations);
   std::vector<int> choose(int trial, int64_t entries);
@@ -195,8 +197,24 @@ bool Engine::improve(const std::vector<int>& free, int iterations) {
   return take();
 }
 
+// Dives of other shapes until one ends in a solution; true when done. Half of the time is left for
+// the least budget.
+bool Engine::find_any() {
+  const double half = rules_.deadline - (rules_.deadline - clock_s()) / 2;
+  for (int round = 0; result_.best.choices.empty() && clock_s() < half; ++round) {
+    if (climb(200)) return true;
+    DiveOptions options = kDives[round % std::size(kDives)];
+    options.iterations *= 2 + round;
+    options.step *= 1 + round % 3;
+    ascent_->back_to_best_prices();
+    dive(*now_, *ascent_, rules_, options, result_.best);
+    if (mip({3000, 200'000})) return true;
+  }
+  return result_.best.choices.empty() || fix();
+}
+
 void Engine::search() {
-  if (result_.best.choices.empty()) return;
+  if (find_any()) return;
   flat_ = std::make_unique<Flat>(flatten(base_));
   current_ = to_flat(result_.best.choices);
   allowed_ = allowed();
@@ -204,7 +222,7 @@ void Engine::search() {
   int failures = 0;
   for (int trial = 0; !rules_.out_of_time(); ++trial) {
     if (improve(choose(trial, entries), 60)) {
-      result_.best.cost = cost_of(*flat_, current_);
+      result_.best.cost = cost_of(*flat_, current_);  // below what it was
       result_.best.choices = expand(base_, to_live(*flat_, base_, current_));
       failures = 0;
     } else if (++failures > 60) {
@@ -212,9 +230,11 @@ void Engine::search() {
       failures = 0;
     }
     if (trial % 40 != 39) continue;
+    const double before = result_.best.cost;
     if (climb(50) || fix()) return;
-    allowed_ = allowed();
     if (now_->columns() < 3000 && mip({2500, 50'000})) return;
+    if (result_.best.cost < before) current_ = to_flat(result_.best.choices);
+    allowed_ = allowed();
   }
 }
 

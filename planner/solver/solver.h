@@ -43,7 +43,6 @@ struct Problem {
 
 struct Options {
   double time_s = 60;  // wall clock; the only thing that may make two runs differ
-  int threads = 1;     // 1 or 2: more than one never changes the answer, only the time
   double gap = 0;      // stop when (cost - bound) <= gap * |cost|
 };
 

@@ -64,7 +64,7 @@ TEST_F(SolveCommand, OptimalAndCheckedByAnotherProgram) {
   EXPECT_EQ(result["status"], "optimal");
   EXPECT_EQ(result["cost"], result["bound"]);
   EXPECT_LE(result["peak_bytes"], result["budget_bytes"]);
-  json packed = solved(kData + "layers.json.gz", "--threads 2");
+  json packed = solved(kData + "layers.json.gz", "");
   packed["seconds"] = result["seconds"];
   EXPECT_EQ(packed, result);
   const Output text = run("solve '" + kData + "layers.json'");
@@ -131,7 +131,7 @@ TEST_F(SolveCommand, PublicInstancesSlow) {
                              Public{"U", 300, 1e10, false}}) {
     SCOPED_TRACE(each.name);
     const std::string file = std::string(folder) + "/asplos-2025-iopddl-" + each.name + ".json.gz";
-    const json result = solved(file, "--threads 2 --time " + std::to_string(each.seconds));
+    const json result = solved(file, "--time " + std::to_string(each.seconds));
     EXPECT_LE(result["cost"], each.most);
     if (each.optimal) {
       EXPECT_EQ(result["status"], "optimal");
