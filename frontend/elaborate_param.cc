@@ -78,6 +78,8 @@ void Elaborator::declare_input(const Stmt& s, const Name& name, const ir::Type& 
     if (a.name.text == "no_decay") p.input.decay = ir::Input::Decay::kNever;
   }
   p.type = t;
+  p.pins = pins_of(s, t.dims);
+  p.saving = saving_of(s);
   pending_inputs_[b.path] = std::move(p);
   if (s.kind == StmtKind::kState) state_loops_[b.path] = b.loops;
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "frontend/elaborator.h"
+#include "ir/rewrite.h"
 
 namespace cad::frontend {
 
@@ -26,6 +27,8 @@ bool Elaborator::add_input(const std::string& path, const std::vector<RegionFram
   top.span = p.input.span;
   const ValueId v = top.input(p.input, t);
   graph.value(v).name = path;
+  graph.value(v).pins = p.pins;
+  graph.value(v).saving = p.saving;
   inputs_[path] = v;
   return true;
 }
@@ -68,6 +71,7 @@ ValueId Elaborator::parameter_in(RegionFrame* frame, const std::string& path, Va
   ir::Type t = graph.type(outer);
   if (scanned) t.dims.erase(t.dims.begin());
   const ValueId arg = graph.add_value(frame->region, t, graph.value(outer).name);
+  ir::copy_pins(graph, outer, arg);
   (scanned ? frame->scanned : frame->invariants).push_back({outer, arg});
   frame->scanned_parameters[path] = arg;
   return arg;
@@ -162,6 +166,11 @@ void Elaborator::repeat_statement(StmtId id, const Stmt& s) {
   body->path = saved_path;
   body->site = saved_site;
   close_loop(frame, s, carries, std::move(results));
+  if (const ir::Saving saving = saving_of(s); saving != ir::Saving::kAuto) {
+    const ir::NodeId owner = graph.region(frame.region).owner;
+    if (!owner.valid()) return;
+    for (ValueId result : graph.node(owner).results) graph.value(result).saving = saving;
+  }
 }
 
 std::vector<Elaborator::Carry> Elaborator::open_loop(RegionFrame& frame,

@@ -1,4 +1,4 @@
-// frontend/elaborate_stmt.cc -- statements of a body: dims, bindings, return, annotations.
+// frontend/elaborate_stmt.cc -- statements of a body: dims, bindings, return.
 // Parameters and instances are elaborate_param.cc, repeats elaborate_repeat.cc. A statement that
 // fails binds its names to error values, which silence whatever uses them.
 #include <algorithm>
@@ -345,7 +345,6 @@ void Elaborator::bind_statement(const Stmt& s) {
   }
   EValue v = eval(s.value, pattern ? &dims : nullptr);
   if (v.error()) return fail();
-  check_annotations(s, nullptr);
   if (s.names.size() != (v.kind == EValue::Kind::kMany ? v.many->size() : 1)) {
     const size_t n = v.kind == EValue::Kind::kMany ? v.many->size() : 1;
     Diagnostic& d = error(DiagId::E0213, s.names.back().span,
@@ -365,6 +364,11 @@ void Elaborator::bind_statement(const Stmt& s) {
       return fail();
     }
     v = std::move(*typed);
+  }
+  if (v.kind == EValue::Kind::kMany) {
+    annotate(s, *v.many);
+  } else {
+    annotate(s, {v});
   }
   if (s.names.size() == 1) return bind(s.names[0], std::move(v), s.value);
   for (size_t i = 0; i < s.names.size(); ++i) bind(s.names[i], (*v.many)[i], s.value);
@@ -387,7 +391,6 @@ void Elaborator::return_statement(const Stmt& s) {
       values.push_back(std::move(v));
     }
   }
-  check_annotations(s, nullptr);
   const Signature& signature = body->definition->signature;
   if (signature.results.size() != values.size()) {
     Diagnostic& d = error(DiagId::E0213, s.span,
@@ -411,43 +414,9 @@ void Elaborator::return_statement(const Stmt& s) {
     if (!v) return;
     out.push_back(std::move(*v));
   }
+  annotate(s, out);
   body->broken_return = false;
   body->returned = std::move(out);
-}
-
-// Annotations never change results; unknown ones are errors.
-void Elaborator::check_annotations(const Stmt& s, const DimList* dims) {
-  static const std::vector<std::string> kKnown = {"shard",  "keep",  "recompute", "checkpoint",
-                                                  "frozen", "decay", "no_decay"};
-  for (const Annotation& a : s.annotations) {
-    const std::string& n = a.name.text;
-    if (std::find(kKnown.begin(), kKnown.end(), n) == kKnown.end()) {
-      Diagnostic& d =
-          error(DiagId::E0115, a.name.span, fmt::format("unknown annotation `@{}`", n), "unknown");
-      if (auto near = suggest(n, kKnown)) d.help(fmt::format("did you mean `@{}`?", *near));
-      continue;
-    }
-    const bool param_only = n == "frozen" || n == "decay" || n == "no_decay";
-    if (param_only && s.kind != StmtKind::kParam) {
-      error(DiagId::E0115, a.span, fmt::format("`@{}` stands on a `param`", n), "not a parameter");
-      continue;
-    }
-    if (n != "shard") continue;
-    for (const Arg& arg : a.args) {
-      if (arg.name.empty()) {
-        error(DiagId::E0115, arg.span, "`@shard` takes `DIM: axis`", "no dim");
-        continue;
-      }
-      auto list = dims_named(arg.name.text, arg.name.span);
-      if (!list || dims == nullptr) continue;
-      for (ir::DimId d : *list) {
-        if (!contains(*dims, d)) {
-          error(DiagId::E0115, arg.name.span,
-                fmt::format("{} is not a dim of this parameter", dim_text(d)), "cannot be split");
-        }
-      }
-    }
-  }
 }
 
 void Elaborator::record(const Name& name, const EValue& v, const char* kind) {

@@ -155,6 +155,8 @@ struct BuiltinInfo;
 struct PendingInput {
   ir::Input input;
   ir::Type type;  // without loop dims
+  std::vector<ir::Pin> pins;
+  ir::Saving saving = ir::Saving::kAuto;
 };
 
 class Elaborator {
@@ -333,7 +335,14 @@ class Elaborator {
   std::optional<TypePattern> body_type(TypeId type);
   std::optional<EValue> coerce(EValue v, const TypePattern& t, const DimList& dims, Span span,
                                const std::string& what, bool broadcast_allowed);
+
+  // elaborate_annotations.cc
   void check_annotations(const Stmt& s, const DimList* dims);
+  void check_shard(const Stmt& s, const Annotation& a, const DimList* dims);
+  void annotate(const Stmt& s, const std::vector<EValue>& values);
+  std::string axis_of(const Arg& arg) const;
+  std::vector<ir::Pin> pins_of(const Stmt& s, const DimList& dims);
+  static ir::Saving saving_of(const Stmt& s);
   void record(const Name& name, const EValue& v, const char* kind);
   std::string dims_text(const DimList& dims) const;
 

@@ -151,7 +151,12 @@ class SavePlanner {
         loop_(loop),
         policy_(policy),
         source_(network_.add_node()),
-        sink_(network_.add_node()) {}
+        sink_(network_.add_node()) {
+    const NodeId owner = g.region(loop.body).owner;
+    if (!owner.valid()) return;
+    for (ValueId result : g.node(owner).results)
+      checkpoint_ = checkpoint_ || g.value(result).saving == Saving::kCheckpoint;
+  }
 
   std::unordered_set<ValueId> run(const std::vector<ValueId>& needed) {
     for (ValueId value : needed) {
@@ -190,9 +195,26 @@ class SavePlanner {
     return in;
   }
 
+  // The policy's choice, else what the program fixes.
+  SavePolicy::Choice choice_of(ValueId value) const {
+    using Choice = SavePolicy::Choice;
+    const Choice choice = policy_.choose ? policy_.choose(g_, value) : Choice::kAuto;
+    if (choice != Choice::kAuto) return choice;
+    switch (g_.value(value).saving) {
+      case Saving::kKeep:
+      case Saving::kCheckpoint:
+        return Choice::kSave;
+      case Saving::kRecompute:
+        return Choice::kRecompute;
+      case Saving::kAuto:
+        break;
+    }
+    return checkpoint_ ? Choice::kRecompute : Choice::kAuto;
+  }
+
   void expand(ValueId value) {
     const int in = node_of_.at(value);
-    const auto choice = policy_.choose ? policy_.choose(g_, value) : SavePolicy::Choice::kAuto;
+    const auto choice = choice_of(value);
     const bool recompute = choice == SavePolicy::Choice::kRecompute && !is_carry(value);
     network_.add_edge(in, in + 1,
                       recompute                             ? kInfinite
@@ -231,6 +253,7 @@ class SavePlanner {
   const SavePolicy& policy_;
   FlowNetwork network_;
   int source_, sink_;
+  bool checkpoint_ = false;  // `repeat .. @checkpoint`
   std::unordered_map<ValueId, int> node_of_;
   std::unordered_map<DimId, int64_t> extents_;
   std::vector<ValueId> pending_;

@@ -70,12 +70,29 @@ struct Node {
   std::string scope;  // enclosing path template, "h.{}.block.attention": for profiles and traces
 };
 
+// What the program fixes about a value, whatever a plan would rather choose. Never changes results.
+struct Pin {  // `@shard(H: tp)`, `@shard(D: none)`
+  DimId dim;
+  std::string axis;  // of the mesh; empty: the dim is not split
+  Span span;         // source place, if any; not compared
+  bool operator==(const Pin& other) const { return dim == other.dim && axis == other.axis; }
+};
+enum class Saving : uint8_t {
+  kAuto,
+  kKeep,       // `@keep`: saved for the backward pass
+  kRecompute,  // `@recompute`: computed again
+  kCheckpoint  // `@checkpoint`: saved, and what it is made of computed again; of a repeat's
+               // results: only what enters an iteration is saved
+};
+
 struct Value {
   Type type;
   NodeId def;          // invalid for a region argument
   int32_t result = 0;  // index among def's results, or among the region's args
   RegionId region;
   std::string name;  // source name, a hint for printing
+  std::vector<Pin> pins;
+  Saving saving = Saving::kAuto;
 };
 
 struct Region {

@@ -50,6 +50,8 @@ const Node* AttentionMatcher::only_use(ValueId value) const {
   const auto index = static_cast<size_t>(value.index);
   const NodeId def = g_.value(value).def;
   if (!def.valid() || index >= uses_.size() || uses_[index] != 1) return nullptr;
+  // What the program pins must stay there to be pinned.
+  if (!g_.value(value).pins.empty() || g_.value(value).saving != Saving::kAuto) return nullptr;
   return &g_.node(def);
 }
 

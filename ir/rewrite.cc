@@ -33,6 +33,18 @@ void Rewriter::replace(ValueId old, ValueId now) {
   if (static_cast<size_t>(old.index) >= map_.size()) map_.resize(graph_.values.size());
   map_[static_cast<size_t>(old.index)] = now;
   if (graph_.value(now).name.empty()) graph_.value(now).name = graph_.value(old).name;
+  copy_pins(graph_, old, now);
+}
+
+void copy_pins(Graph& g, ValueId from, ValueId to) {
+  const Value& source = g.value(from);
+  if (from == to || (source.pins.empty() && source.saving == Saving::kAuto)) return;
+  Value& target = g.value(to);
+  for (const Pin& pin : source.pins) {
+    const bool known = std::find(target.pins.begin(), target.pins.end(), pin) != target.pins.end();
+    if (!known && target.type.has(pin.dim)) target.pins.push_back(pin);
+  }
+  if (target.saving == Saving::kAuto) target.saving = source.saving;
 }
 
 ValueId Rewriter::map(ValueId value) const {
@@ -64,6 +76,7 @@ RegionId clone_region(Graph& g, RegionId from) {
     const Type type = g.type(arg);
     const std::string name = g.value(arg).name;
     const ValueId copy = g.add_value(into, type, name);
+    copy_pins(g, arg, copy);
     g.value(copy).result = static_cast<int32_t>(g.region(into).args.size());
     g.region(into).args.push_back(copy);
     map[arg] = copy;
@@ -92,6 +105,7 @@ std::vector<ValueId> clone_node(Graph& g, NodeId node, RegionId into,
     const Type type = g.type(copy.results[i]);
     const std::string name = g.value(copy.results[i]).name;
     const ValueId value = g.add_value(into, type, name);
+    copy_pins(g, copy.results[i], value);
     g.value(value).def = id;
     g.value(value).result = static_cast<int32_t>(i);
     copy.results[i] = value;

@@ -29,6 +29,9 @@ class Rewriter {
   std::vector<ValueId> map_;
 };
 
+// What the program fixes about `from` holds for `to` too (pins of dims that it has).
+void copy_pins(Graph& g, ValueId from, ValueId to);
+
 // Uses of every value: operands of nodes in regions, and region results.
 std::vector<int32_t> count_uses(const Graph& g);
 

@@ -92,6 +92,7 @@ class ScanInputs {
     const ValueId old = g_.region(loop.body).args[i + 1];
     const std::string name = g_.value(old).name;
     const ValueId arg = g_.add_value(loop.body, std::move(slice), name);
+    copy_pins(g_, old, arg);
     g_.region(loop.body).args[i + 1] = arg;
     for (NodeId select : selects) rewriter_.replace(g_.node(select).results[0], arg);
     std::vector<NodeId>& nodes = g_.region(loop.body).nodes;

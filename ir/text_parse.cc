@@ -228,7 +228,25 @@ class Parser {
     const ValueId value =
         g_.add_value(region, t, dot == std::string::npos ? "" : text.substr(0, dot));
     if (!values_.emplace(text, value).second) fail(fmt::format("`%{}` is defined twice", text));
+    pins(g_.value(value));
     return value;
+  }
+  void pins(Value& value) {
+    if (accept("pins")) {
+      expect("(");
+      while (ok() && !accept(")")) {
+        if (!value.pins.empty()) expect(",");
+        Pin pin;
+        pin.dim = dim();
+        expect(":");
+        pin.axis = name("an axis");
+        if (pin.axis == "none") pin.axis.clear();
+        value.pins.push_back(std::move(pin));
+      }
+    }
+    for (size_t i = 1; i < std::size(kSavings); ++i) {
+      if (accept(kSavings[i])) value.saving = static_cast<Saving>(i);
+    }
   }
   std::vector<ValueId> defines(RegionId region) {
     std::vector<ValueId> list;

@@ -73,7 +73,20 @@ class Printer {
 
   std::string define(ValueId id) {
     numbers_[static_cast<size_t>(id.index)] = next_++;
-    return use(id) + ": " + type(g_.type(id));
+    return use(id) + ": " + type(g_.type(id)) + pins(g_.value(id));
+  }
+
+  // " pins(H: tp, D: none) keep"
+  std::string pins(const Value& value) const {
+    std::string text;
+    for (const Pin& pin : value.pins) {
+      text += (text.empty() ? " pins(" : ", ") + dim(pin.dim) + ": " +
+              (pin.axis.empty() ? "none" : text_word(pin.axis));
+    }
+    if (!text.empty()) text += ")";
+    if (value.saving != Saving::kAuto)
+      text += fmt::format(" {}", kSavings[static_cast<size_t>(value.saving)]);
+    return text;
   }
 
   std::string defines(const std::vector<ValueId>& list) {

@@ -80,6 +80,9 @@ class Verifier {
       fault("V2: value {} is defined twice", value.index);
     seen_[static_cast<size_t>(value.index)] = region.index + 1;
     check_type(v.type);
+    for (const Pin& pin : v.pins) {
+      if (!v.type.has(pin.dim)) fault("V4: value {} is pinned in a dim that it lacks", value.index);
+    }
   }
 
   bool readable(ValueId value, RegionId region, const char* what) {

@@ -234,6 +234,16 @@ std::string OpSharding::str(const Assignment& assignment, const Mesh& mesh) cons
 
 namespace {
 
+bool pins_honoured(const ir::Graph& g, ir::NodeId node, const Strategy& strategy,
+                   const Mesh& mesh) {
+  const ir::Node& n = g.node(node);
+  for (size_t i = 0; i < n.results.size(); ++i) {
+    const ir::Value& value = g.value(n.results[i]);
+    if (!honours(strategy.results[i], value.type, value.pins, mesh)) return false;
+  }
+  return true;
+}
+
 // Ops that only add and move: a partial operand costs them nothing extra.
 bool adds_or_moves(ir::Op op) {
   switch (op) {
@@ -251,6 +261,23 @@ bool adds_or_moves(ir::Op op) {
 
 }  // namespace
 
+bool honours(const Layout& layout, const ir::Type& type, const std::vector<ir::Pin>& pins,
+             const Mesh& mesh) {
+  for (const ir::Pin& pin : pins) {
+    const int position = type.position(pin.dim);
+    AxisSet wanted = 0, is = 0;
+    for (size_t a = 0; a < mesh.axes.size(); ++a) {
+      if (mesh.axes[a].size == 1) continue;
+      if (layout.axis[a] == position) is = with(is, a);
+      for (const ir::Pin& other : pins) {
+        if (other.dim == pin.dim && other.axis == mesh.axes[a].name) wanted = with(wanted, a);
+      }
+    }
+    if (is != wanted) return false;
+  }
+  return true;
+}
+
 std::vector<Strategy> strategies(const ir::Graph& g, ir::NodeId node, const Mesh& mesh,
                                  const Extents& extents, const StrategyOptions& options) {
   const OpSharding sharding(g, node, extents);
@@ -265,7 +292,8 @@ std::vector<Strategy> strategies(const ir::Graph& g, ir::NodeId node, const Mesh
   Assignment assignment{kUnused, kUnused, kUnused};
   const auto extend = [&](const auto& self, size_t axis) -> void {
     if (axis == mesh.axes.size()) {
-      if (auto strategy = sharding.strategy(assignment, mesh))
+      auto strategy = sharding.strategy(assignment, mesh);
+      if (strategy && (!options.obey_pins || pins_honoured(g, node, *strategy, mesh)))
         result.push_back(std::move(*strategy));
       return;
     }

@@ -83,12 +83,19 @@ class OpSharding {
   std::vector<int> statistic_factor_;          // the factor that splits each; -1: none
 };
 
+// Whether a layout splits every pinned dim (`@shard`) by exactly the axes named for it; axes of
+// size 1, and axes that the mesh lacks, split nothing.
+bool honours(const Layout& layout, const ir::Type& type, const std::vector<ir::Pin>& pins,
+             const Mesh& mesh);
+
 struct StrategyOptions {
   // Partial operands through ops that multiply (contract, mul, div, gather, ..) and not only
   // through those that add and move: rarely worth it, and a third more strategies an axis.
   bool partial_products = false;
+  bool obey_pins = true;  // leave out those whose results do not honour the program's `@shard`s
 };
-// All of them, in a fixed order: unused first, then factors in the rule's order, then flows.
+// All of them (none: the pins cannot be honoured), in a fixed order: unused first, then factors in
+// the rule's order, then flows.
 std::vector<Strategy> strategies(const ir::Graph& g, ir::NodeId node, const Mesh& mesh,
                                  const Extents& extents, const StrategyOptions& options = {});
 

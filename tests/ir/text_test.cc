@@ -41,6 +41,8 @@ void expect_same(const Graph& a, const Graph& b) {
     EXPECT_EQ(a.values[i].result, b.values[i].result);
     EXPECT_EQ(a.values[i].region, b.values[i].region);
     EXPECT_EQ(a.values[i].name, b.values[i].name);
+    EXPECT_TRUE(a.values[i].pins == b.values[i].pins);
+    EXPECT_EQ(a.values[i].saving, b.values[i].saving);
   }
   for (size_t i = 0; i < a.regions.size(); ++i) {
     EXPECT_EQ(a.regions[i].args, b.regions[i].args);

@@ -359,6 +359,30 @@ TEST(Strategy, SizesDecide) {
   EXPECT_EQ(all_of(t, y, mesh_of({16})).size(), 1U);
 }
 
+// `@shard` leaves only the strategies whose results honour it.
+TEST(Strategy, PinsAreObeyed) {
+  Bench t;
+  t.bindings = {{"B", 8}, {"H", 8}};
+  const Mesh mesh = mesh_of({2, 4});  // axes a and b
+  const auto left = [&](std::vector<std::pair<std::string, std::string>> pins, bool obey = true) {
+    ValueId y = t.b.unary(Op::kExp, t.x(fmt::format("x{}", t.g.inputs.size()), {"B", "H"}));
+    for (const auto& [dim, axis] : pins) t.g.value(y).pins.push_back({t.dim(dim), axis, {}});
+    std::set<std::string> found;
+    for (const Strategy& s :
+         strategies(t.g, t.g.value(y).def, mesh, dim_extents(t.g, t.bindings), {.obey_pins = obey}))
+      found.insert(str(s.results[0], t.g, t.g.type(y), mesh));
+    return found;
+  };
+  using Set = std::set<std::string>;
+  EXPECT_EQ(left({}).size(), 9U);
+  EXPECT_EQ(left({{"H", "b"}}), (Set{"[B, H:b]", "[B:a, H:b]"}));
+  EXPECT_EQ(left({{"H", ""}}), (Set{"[B, H]", "[B:a, H]", "[B:b, H]", "[B:a:b, H]"}));
+  EXPECT_EQ(left({{"H", "a"}, {"H", "b"}}), Set{"[B, H:a:b]"});
+  EXPECT_EQ(left({{"H", "a"}, {"B", ""}}), Set{"[B, H:a]"});
+  EXPECT_EQ(left({{"H", "a"}, {"B", "a"}}), Set{});
+  EXPECT_EQ(left({{"H", "a"}, {"B", "a"}}, false).size(), 9U);
+}
+
 // The check itself: layouts that a rule must not give are found out.
 TEST(Strategy, WrongRulesAreCaught) {
   const Mesh mesh = mesh_of({2});

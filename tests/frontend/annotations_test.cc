@@ -1,0 +1,138 @@
+// tests/frontend/annotations_test.cc -- what `@shard` and the others fix stands on the graph's
+// values, through lowering, the passes and the text form, and decides what loops save.
+#include <algorithm>
+
+#include "ir/passes.h"
+#include "tests/frontend/frontend_testing.h"
+
+namespace cad::frontend {
+namespace {
+
+const ir::Value* find(const ir::Graph& g, const std::string& name, bool with_pins = true) {
+  for (const ir::Region& r : g.regions) {
+    for (ir::NodeId n : r.nodes) {
+      for (ir::ValueId v : g.node(n).results) {
+        const ir::Value& value = g.value(v);
+        if (value.name == name && (!with_pins || !value.pins.empty())) return &value;
+      }
+    }
+  }
+  return nullptr;
+}
+
+std::string pins(const ir::Graph& g, const ir::Value* value) {
+  if (value == nullptr) return "no such value";
+  std::string text;
+  for (const ir::Pin& pin : value->pins) text += g.dim(pin.dim).name + ":" + pin.axis + " ";
+  return text;
+}
+
+const char* const kAttention = R"(
+dim B = 4, T = 8, S = T, D = 12, H = 3, K = D / H, L = 2
+layer Attend(x: [B, T, D]) -> [B, T, D] {
+  param Wq, Wk, Wv : [D, H, K] = normal(0.5) @shard(H: tp, D: none)
+  param Wo : [H, K, D] = normal(0.5)
+  q = x @[D] Wq @shard(H: tp)
+  s = q @[K] (x @[D] Wk)[T -> S] / sqrt(K)
+  p = softmax[S](causal[T, S](s)) @SAVE
+  return p @[S] ((x @[D] Wv)[T -> S]) @[H, K] Wo @shard(B: dp)
+}
+model Net(x: [B, T, D]) -> [] {
+  repeat L as h @LOOP { x = x + Attend(x) }
+  return sum[B, T, D](x)
+}
+)";
+
+std::string program(const std::string& save, const std::string& loop = "") {
+  std::string text = kAttention;
+  text.replace(text.find("@SAVE"), 5, save);
+  text.replace(text.find("@LOOP"), 5, loop);
+  return text;
+}
+
+ir::Graph trained(const std::string& text) {
+  auto p = checked(text);
+  ir::Graph g = lowered(*p);
+  g.outputs[0].name = "loss";
+  return ir::training_graph(std::move(g));
+}
+
+TEST(Annotations, StandOnValuesThroughAllPasses) {
+  auto p = checked(program("@keep"));
+  const ir::Graph g = lowered(*p);
+  for (const ir::Graph& graph : {g, ir::evaluation_graph(g), trained(program("@keep"))}) {
+    for (const ir::Input& in : graph.inputs) {
+      if (in.kind != ir::InputKind::kParam) continue;
+      const bool pinned = in.path.find("Wo") == std::string::npos;
+      EXPECT_EQ(pins(graph, &graph.value(in.value)), pinned ? "H:tp D: " : "") << in.path;
+    }
+    EXPECT_EQ(pins(graph, find(graph, "q")), "H:tp ");
+    const ir::Value* kept = find(graph, "p", false);
+    ASSERT_NE(kept, nullptr);  // not raised into one op
+    EXPECT_EQ(kept->saving, ir::Saving::kKeep);
+    auto again = ir::parse_graph(ir::print(graph));
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(ir::print(*again), ir::print(graph));
+    EXPECT_EQ(pins(*again, find(*again, "q")), "H:tp ");
+    EXPECT_EQ(find(*again, "p", false)->saving, ir::Saving::kKeep);
+  }
+  const std::string text = ir::print(g);
+  EXPECT_NE(text.find("%q.1"), std::string::npos);
+  EXPECT_NE(text.find("pins(H: tp, D: none)"), std::string::npos);
+  EXPECT_NE(text.find(" keep = softmax("), std::string::npos);
+  // Parameters of a loop carry their pins inside it too.
+  const ir::Node* loop = nullptr;
+  for (const ir::Node& n : g.nodes) loop = n.op == ir::Op::kRepeat ? &n : loop;
+  ASSERT_NE(loop, nullptr);
+  size_t inside = 0;
+  for (ir::ValueId arg : g.region(loop->loop.body).args) inside += g.value(arg).pins.size();
+  EXPECT_EQ(inside, 6U);
+}
+
+// What a loop collects for its backward loop.
+std::pair<bool, size_t> saved(const std::string& text) {
+  const ir::Graph g = trained(text);
+  bool scores = false;
+  size_t count = 0;
+  for (const ir::Node& n : g.nodes) {
+    if (n.op != ir::Op::kRepeat || n.loop.reverse) continue;
+    for (size_t i = static_cast<size_t>(n.loop.carries); i < n.results.size(); ++i) {
+      ++count;
+      const ir::Type& type = g.type(n.results[i]);
+      scores |= type.rank() == 5;  // h, B, T, H, S
+    }
+  }
+  return {scores, count};
+}
+
+TEST(Annotations, DecideWhatALoopSaves) {
+  EXPECT_TRUE(saved(program("@keep")).first);
+  EXPECT_FALSE(saved(program("@recompute")).first);
+  EXPECT_EQ(saved(program("@recompute", "@checkpoint")).second, 1U);  // x alone
+  EXPECT_TRUE(saved(program("@keep", "@checkpoint")).first);
+  // None of it changes results.
+  const auto loss = [](const std::string& text) {
+    const ir::Graph g = trained(text);
+    auto p = checked(text);
+    const auto out = run(*p, g, {}, {});
+    std::vector<double> all;
+    for (const auto& [name, tensor] : out)
+      all.insert(all.end(), tensor.data.begin(), tensor.data.end());
+    return all;
+  };
+  const std::vector<double> plain = loss(program(""));
+  EXPECT_GT(plain.size(), 100U);
+  for (const auto& [save, loop] : {std::pair{"@keep", ""},
+                                   {"@recompute", ""},
+                                   {"@keep", "@checkpoint"},
+                                   {"@recompute", "@checkpoint"},
+                                   {"", "@checkpoint"}}) {
+    const std::vector<double> other = loss(program(save, loop));
+    ASSERT_EQ(other.size(), plain.size());
+    for (size_t i = 0; i < plain.size(); ++i)
+      ASSERT_NEAR(other[i], plain[i], 1e-9 * (1 + std::abs(plain[i]))) << save << loop;
+  }
+}
+
+}  // namespace
+}  // namespace cad::frontend
