@@ -44,6 +44,16 @@ bool same_zero(const Scalar& a, const Scalar& b) {
   return !x || !y || std::signbit(*x) == std::signbit(*y);
 }
 
+// Whether the program fixes different things about the results of the two.
+bool pinned_apart(const Graph& g, const Node& a, const Node& b) {
+  for (size_t i = 0; i < a.results.size(); ++i) {
+    const Value &x = g.value(a.results[i]), &y = g.value(b.results[i]);
+    if (!x.pins.empty() && !y.pins.empty() && x.pins != y.pins) return true;
+    if (x.saving != Saving::kAuto && y.saving != Saving::kAuto && x.saving != y.saving) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Graph eliminate_common(Graph g) {
@@ -58,7 +68,8 @@ Graph eliminate_common(Graph g) {
     for (auto it = from; it != to; ++it) {
       const Node& other = g.node(it->second);
       if (other.op != node.op || other.region != node.region || other.operands != node.operands ||
-          !(other.attrs == node.attrs) || !same_zero(other.attrs.scalar, node.attrs.scalar)) {
+          !(other.attrs == node.attrs) || !same_zero(other.attrs.scalar, node.attrs.scalar) ||
+          pinned_apart(g, node, other)) {
         continue;
       }
       const std::vector<ValueId> results = node.results, same = other.results;

@@ -273,7 +273,7 @@ bool honours(const Layout& layout, const ir::Type& type, const std::vector<ir::P
         if (other.dim == pin.dim && other.axis == mesh.axes[a].name) wanted = with(wanted, a);
       }
     }
-    if (is != wanted) return false;
+    if (is != (pin.axis.empty() ? 0 : wanted)) return false;
   }
   return true;
 }

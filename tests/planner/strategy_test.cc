@@ -380,6 +380,7 @@ TEST(Strategy, PinsAreObeyed) {
   EXPECT_EQ(left({{"H", "a"}, {"H", "b"}}), Set{"[B, H:a:b]"});
   EXPECT_EQ(left({{"H", "a"}, {"B", ""}}), Set{"[B, H:a]"});
   EXPECT_EQ(left({{"H", "a"}, {"B", "a"}}), Set{});
+  EXPECT_EQ(left({{"H", "a"}, {"H", ""}}), Set{});
   EXPECT_EQ(left({{"H", "a"}, {"B", "a"}}, false).size(), 9U);
 }
 
