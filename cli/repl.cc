@@ -104,7 +104,9 @@ int run_repl(const ReplFlags& flags, const CommonOptions& common) {
   if (terminal && !common.quiet)
     message(common, "colauto: `:help` lists the commands, Ctrl-D leaves");
   while (const std::optional<std::string> input = read_input(*reader)) {
-    if (input_kind(*input) == InputKind::kCommand && split_command(*input).first == "quit") break;
+    if (input_kind(*input) == InputKind::kCommand &&
+        split_command(*input) == std::pair<std::string, std::string>("quit", ""))
+      break;
     ReplContext context{session, common, ++number, false};
     run_one(context, *input);
   }

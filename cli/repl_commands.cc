@@ -27,7 +27,7 @@ bool try_change(ReplContext& context, Change change) {
   Session next = context.session;
   Diagnostics diagnostics;
   const bool ok = change(next, diagnostics);
-  context.report(next.sources(), diagnostics);
+  context.report(next, diagnostics);
   if (ok) context.session = std::move(next);
   return ok;
 }
@@ -43,9 +43,8 @@ std::string contents(const Session& session) {
   add(main.lets.size(), "let");
   for (const frontend::DefKind kind :
        {frontend::DefKind::kFn, frontend::DefKind::kLayer, frontend::DefKind::kModel}) {
-    const auto n =
-        std::count_if(main.definitions.begin(), main.definitions.end(),
-                      [&](const auto& d) { return d.second->kind == kind; });
+    const auto n = std::count_if(main.definitions.begin(), main.definitions.end(),
+                                 [&](const auto& d) { return d.second->kind == kind; });
     add(static_cast<size_t>(n), frontend::def_keyword(kind));
   }
   const auto sections =
@@ -104,10 +103,11 @@ std::vector<frontend::Setting> read_settings(const std::string& text) {
     if (end > at) words.push_back(text.substr(at, end - at));
     at = end + 1;
   }
-  const bool several = words.size() > 1 && std::all_of(words.begin(), words.end(), [](const auto& w) {
-    const size_t equals = w.find('=');
-    return equals != std::string::npos && equals > 0;
-  });
+  const bool several =
+      words.size() > 1 && std::all_of(words.begin(), words.end(), [](const auto& w) {
+        const size_t equals = w.find('=');
+        return equals != std::string::npos && equals > 0;
+      });
   if (!several) words = {text};
   std::vector<frontend::Setting> settings;
   for (const std::string& word : words) {
@@ -170,8 +170,8 @@ void show_defined(ReplContext& context, const std::string& text) {
       }
       case frontend::ItemKind::kSection: {
         const frontend::Section& s = ast.section(item.section);
-        context.print(fmt::format("section {}{}{}\n", s.kind.text, s.name.empty() ? "" : " ",
-                                  s.name.text));
+        context.print(
+            fmt::format("section {}{}{}\n", s.kind.text, s.name.empty() ? "" : " ", s.name.text));
         break;
       }
       default:
@@ -206,8 +206,7 @@ bool unknown(ReplContext& context, const std::string& name) {
       make_error(DiagId::E0501, fmt::format("unknown command `:{}`", name), kExitUsage);
   std::vector<std::string> names;
   for (const ReplCommand& command : repl_commands()) names.emplace_back(command.name);
-  if (const auto near = suggest(name, names))
-    error.help(fmt::format("did you mean `:{}`?", *near));
+  if (const auto near = suggest(name, names)) error.help(fmt::format("did you mean `:{}`?", *near));
   error.help("`:help` lists the commands");
   return context.fail(error);
 }
@@ -219,8 +218,8 @@ const std::vector<ReplCommand>& repl_commands() {
       {"help", "[NAME]", "list the commands, or explain one", "", Argument::kCommand, false,
        repl_help},
       {"load", "FILE", "load a program; what was typed and set is dropped",
-       "Lines that `:save` wrote for settings and bindings are typed again.", Argument::kFile,
-       true, run_load},
+       "Lines that `:save` wrote for settings and bindings are typed again.", Argument::kFile, true,
+       run_load},
       {"reload", "", "read the program's file again and keep what was typed", "", Argument::kNone,
        true, run_reload},
       {"set", "NAME=VALUE ..", "set a dim, a let or a setting, as `--set` does",
@@ -267,16 +266,16 @@ void ReplContext::print(std::string_view text) const {
   if (!silent) cli::print(text);
 }
 
-void ReplContext::report(const Sources& sources, const Diagnostics& diagnostics) const {
+void ReplContext::report(const Session& where, const Diagnostics& diagnostics) const {
   if (silent) return;
   std::fflush(stdout);
-  print_diagnostics(common, sources, diagnostics);
+  print_diagnostics(common, where.program().sources, diagnostics);
 }
 
 bool ReplContext::fail(const Diagnostic& diagnostic) const {
   Diagnostics one;
   one.add(diagnostic);
-  report(session.sources(), one);
+  report(session, one);
   return false;
 }
 
@@ -311,9 +310,9 @@ bool run_input(ReplContext& context, const std::string& text) {
   const ReplCommand* command = find_repl_command(name);
   if (command == nullptr) return unknown(context, name);
   if (command->takes == Argument::kNone && !argument.empty()) {
-    return context.fail(make_error(
-        DiagId::E0502, fmt::format("`:{}` takes nothing, this is `{}`", name, argument),
-        kExitUsage));
+    return context.fail(make_error(DiagId::E0502,
+                                   fmt::format("`:{}` takes nothing, this is `{}`", name, argument),
+                                   kExitUsage));
   }
   return command->run(context, argument);
 }

@@ -17,7 +17,8 @@ struct ReplContext {
   bool silent = false;  // the change was shown already: nothing is printed
 
   void print(std::string_view text) const;
-  void report(const Sources& sources, const Diagnostics& diagnostics) const;
+  // Diagnostics that arose in `session` (which may be an attempt at a change).
+  void report(const Session& session, const Diagnostics& diagnostics) const;
   [[nodiscard]] bool fail(const Diagnostic& diagnostic) const;  // reports; always false
 };
 

@@ -117,8 +117,8 @@ Completions complete(const Session& session, const std::string& line) {
     case Argument::kNone:
       return {};
     case Argument::kFile: {
-      Completions out = matching(argument, line.substr(argument),
-                                 file_names(line.substr(argument)));
+      Completions out =
+          matching(argument, line.substr(argument), file_names(line.substr(argument)));
       out.space = out.words.size() != 1 || out.words[0].back() != '/';
       return out;
     }

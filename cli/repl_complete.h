@@ -10,7 +10,7 @@
 namespace cad::cli {
 
 struct Completions {
-  size_t start = 0;  // of the word in the line
+  size_t start = 0;                // of the word in the line
   std::vector<std::string> words;  // whole words that begin with it, sorted
   bool space = true;               // put a blank behind a word that is the only one
 };

@@ -59,8 +59,7 @@ std::string dim_text(const Session& session, const std::string& name) {
   if (value == module.bindings.end()) {
     text += fmt::format("\n  no size: `:set {}=4` gives one\n", name);
   } else {
-    text += size == std::to_string(value->second) ? "\n"
-                                                  : fmt::format("\n  {}\n", value->second);
+    text += size == std::to_string(value->second) ? "\n" : fmt::format("\n  {}\n", value->second);
   }
   if (!dim->second.from.empty()) text += fmt::format("  from {}\n", dim->second.from);
   return text;
@@ -117,9 +116,12 @@ bool repl_doc(ReplContext& context, const std::string& argument) {
   }
   if (argument[0] == ':') return repl_help(context, argument);
   const Session& session = context.session;
-  std::vector<std::string> texts{definition_text(session, argument), dim_text(session, argument),
-                                 builtin_text(argument), op_text(argument),
-                                 setting_text(argument), error_text(argument)};
+  std::vector<std::string> texts{definition_text(session, argument),
+                                 dim_text(session, argument),
+                                 builtin_text(argument),
+                                 op_text(argument),
+                                 setting_text(argument),
+                                 error_text(argument)};
   if (const BoundValue* v = session.find(argument))
     texts.insert(texts.begin(), fmt::format("value {}\n  {}\n", v->name, value_text(*v, session)));
   std::string all;

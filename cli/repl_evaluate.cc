@@ -49,8 +49,8 @@ double region_steps(const ir::Graph& g, ir::RegionId id, const ir::Bindings& bin
     const ir::Node& node = g.node(n);
     steps += node_steps(g, node, bindings);
     if (node.op == ir::Op::kRepeat)
-      steps += elements_of(g, {node.loop.dim}, bindings) *
-               region_steps(g, node.loop.body, bindings);
+      steps +=
+          elements_of(g, {node.loop.dim}, bindings) * region_steps(g, node.loop.body, bindings);
   }
   return steps;
 }
@@ -58,8 +58,7 @@ double region_steps(const ir::Graph& g, ir::RegionId id, const ir::Bindings& bin
 Diagnostic too_large(double steps) {
   Diagnostic error = make_error(
       DiagId::E0513,
-      fmt::format("evaluating this one element at a time would take {} steps",
-                  with_commas(steps)),
+      fmt::format("evaluating this one element at a time would take {} steps", with_commas(steps)),
       kExitRunFailed);
   error.note(fmt::format("the limit is {}", with_commas(kMostSteps)))
       .help("make dims smaller, as in `:set B=1`; `:time EXPR` runs it compiled");
@@ -100,8 +99,7 @@ Result<std::vector<NamedTensor>> run(const Session& session, const ir::Graph& gr
   const uint64_t seed = seed_of(session);
   for (const ir::Input& input : graph.inputs) {
     const auto at = given.find(input.path);
-    inputs.push_back(at != given.end() ? at->second
-                                       : initial_value(graph, input, bindings, seed));
+    inputs.push_back(at != given.end() ? at->second : initial_value(graph, input, bindings, seed));
   }
   ir::EvalContext context;
   context.bindings = bindings;
@@ -167,8 +165,7 @@ std::optional<ir::Graph> graph_of(const Session& session, const frontend::Typed&
 std::vector<Answer> evaluate(const Session& session, const frontend::Typed& expression,
                              Diagnostics& diagnostics) {
   const std::vector<TypeOf> types = types_of(session, expression, diagnostics);
-  const auto graph =
-      types.empty() ? std::nullopt : graph_of(session, expression, diagnostics);
+  const auto graph = types.empty() ? std::nullopt : graph_of(session, expression, diagnostics);
   std::vector<Answer> answers;
   if (!graph) return answers;
   Result<std::vector<NamedTensor>> tensors = run(session, *graph, {});
@@ -244,7 +241,7 @@ Result<GradientAnswer> gradients(const Session& session, const frontend::Typed& 
   if (diagnostics.has_errors()) return diagnostics.all()[0];
   if (types.size() != 1) return not_one_number(fmt::format("{} values", types.size()));
   if (types[0].kind != SectionValue::Kind::kTensor) return not_one_number("a constant");
-  if (!types[0].dims.empty() || !ir::is_float(types[0].dtype))
+  if (!types[0].dims.empty() || types[0].dtype != ir::DType::kF32)
     return not_one_number(type_text(types[0].dtype, types[0].dims, {}));
   const std::set<size_t> leaves = leaves_of(session, expression);
   SessionBody body(session.module(), SessionBody::Walk::kLower, diagnostics);

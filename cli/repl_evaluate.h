@@ -29,7 +29,7 @@ struct Answer {
 };
 
 // Evaluations beyond this many steps of the interpreter (one multiply-add or element each) are
-// refused: E0513. It does some ten million a second.
+// refused (E0513). It does some ten million a second.
 inline constexpr double kMostSteps = 2e8;
 
 // Steps that the interpreter would take; every dim of `graph` must be bound.

@@ -16,8 +16,8 @@ namespace cad::cli {
 namespace {
 
 Diagnostic no_size(const std::string& name) {
-  Diagnostic error = make_error(DiagId::E0323, fmt::format("dim `{}` has no size", name),
-                                kExitProgram);
+  Diagnostic error =
+      make_error(DiagId::E0323, fmt::format("dim `{}` has no size", name), kExitProgram);
   error.help(fmt::format("give it one: `:set {}=4`", name));
   return error;
 }

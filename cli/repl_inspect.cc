@@ -28,15 +28,15 @@ namespace {
 std::optional<frontend::Typed> expression_of(ReplContext& context, const char* command,
                                              const std::string& text) {
   if (text.empty()) {
-    Diagnostic error = make_error(DiagId::E0503, fmt::format("`:{}` needs an expression", command),
-                                  kExitUsage);
+    Diagnostic error =
+        make_error(DiagId::E0503, fmt::format("`:{}` needs an expression", command), kExitUsage);
     error.help(fmt::format("see `:help {}`", command));
     (void)context.fail(error);
     return std::nullopt;
   }
   Diagnostics diagnostics;
   auto typed = context.session.parse(context.number, text, diagnostics);
-  context.report(context.session.sources(), diagnostics);
+  context.report(context.session, diagnostics);
   return typed;
 }
 
@@ -53,7 +53,7 @@ bool repl_expression(ReplContext& context, const std::string& text) {
   if (!typed) return false;
   Diagnostics diagnostics;
   const std::vector<Answer> answers = evaluate(context.session, *typed, diagnostics);
-  context.report(context.session.sources(), diagnostics);
+  context.report(context.session, diagnostics);
   if (diagnostics.has_errors()) return false;
   const ir::Bindings& bindings = frontend::bindings(context.session.module());
   for (const Answer& answer : answers) {
@@ -69,7 +69,7 @@ bool repl_type(ReplContext& context, const std::string& argument) {
   if (!typed) return false;
   Diagnostics diagnostics;
   const std::vector<TypeOf> types = types_of(context.session, *typed, diagnostics);
-  context.report(context.session.sources(), diagnostics);
+  context.report(context.session, diagnostics);
   if (diagnostics.has_errors()) return false;
   const ir::Bindings& bindings = frontend::bindings(context.session.module());
   for (const TypeOf& type : types) {
@@ -80,8 +80,8 @@ bool repl_type(ReplContext& context, const std::string& argument) {
     const char* what = type.kind == SectionValue::Kind::kBool ? "constant bool"
                        : type.number.is_whole()               ? "constant, whole"
                                                               : "constant";
-    context.print(fmt::format(
-        "{}: {}\n", what, constant_text(type.kind, type.number, type.flag, bindings)));
+    context.print(
+        fmt::format("{}: {}\n", what, constant_text(type.kind, type.number, type.flag, bindings)));
   }
   return true;
 }
@@ -98,7 +98,7 @@ bool repl_ir(ReplContext& context, const std::string& argument) {
   if (!typed) return false;
   Diagnostics diagnostics;
   const auto graph = graph_of(session, *typed, diagnostics);
-  context.report(context.session.sources(), diagnostics);
+  context.report(context.session, diagnostics);
   if (!graph) return false;
   context.print(ir::print(*graph));
   return true;
@@ -133,9 +133,8 @@ bool repl_time(ReplContext& context, const std::string& argument) {
                                     : fmt::format("{:.2f} s", s);
   context.print(fmt::format(
       "{} (median of {} runs on {} thread{})   {} FLOP, {:.2f} GFLOP/s   {} bytes, {:.2f} GB/s\n",
-      time, timed->runs, timed->threads, timed->threads == 1 ? "" : "s",
-      with_commas(timed->flops), timed->flops / s * 1e-9, with_commas(timed->bytes),
-      timed->bytes / s * 1e-9));
+      time, timed->runs, timed->threads, timed->threads == 1 ? "" : "s", with_commas(timed->flops),
+      timed->flops / s * 1e-9, with_commas(timed->bytes), timed->bytes / s * 1e-9));
   return true;
 }
 
@@ -151,8 +150,8 @@ bool repl_show(ReplContext& context, const std::string&) {
     const frontend::DimDecl& dim = module.dims.at(name);
     const auto value = module.bindings.find(name);
     const std::string size = frontend::reader_text(dim.size);
-    std::string line = value == module.bindings.end() ? "no size"
-                                                      : fmt::format("{}", value->second);
+    std::string line =
+        value == module.bindings.end() ? "no size" : fmt::format("{}", value->second);
     if (size != name && size != line) line = fmt::format("{} = {}", size, line);
     if (!dim.from.empty()) line += fmt::format("   from {}", dim.from);
     text += fmt::format("dim      {:<12} {}\n", name, line);
@@ -164,8 +163,8 @@ bool repl_show(ReplContext& context, const std::string&) {
   }
   for (const auto& [name, definition] : main.definitions) {
     const frontend::Def& def = definition->def();
-    std::string head(module.sources->text(
-        Span{def.header.file, def.name.span.begin, def.header.end}));
+    std::string head(
+        module.sources->text(Span{def.header.file, def.name.span.begin, def.header.end}));
     std::replace(head.begin(), head.end(), '\n', ' ');
     text += fmt::format("{:<8} {}\n", frontend::def_keyword(definition->kind), head);
   }
@@ -223,8 +222,7 @@ bool repl_help(ReplContext& context, const std::string& argument) {
 namespace {
 
 Diagnostic cannot_write(const std::string& path, int error) {
-  return make_error(DiagId::E0602,
-                    fmt::format("cannot write `{}`: {}", path, std::strerror(error)),
+  return make_error(DiagId::E0602, fmt::format("cannot write `{}`: {}", path, std::strerror(error)),
                     kExitRunFailed);
 }
 

@@ -111,9 +111,9 @@ class Printer {
           write(dim + 1, at * t_.extents[dim] + i, indent + 1);
         }
       } else {
-        const std::string text = i < 0 ? ".."
-                                       : one(t_.data[static_cast<size_t>(at * t_.extents[dim] + i)],
-                                             t_.dtype, style_);
+        const std::string text =
+            i < 0 ? ".."
+                  : one(t_.data[static_cast<size_t>(at * t_.extents[dim] + i)], t_.dtype, style_);
         const std::string padded =
             i < 0 ? text : std::string(style_.width - text.size(), ' ') + text;
         if (!first && column + padded.size() + 2 > kWidth) {
@@ -142,7 +142,7 @@ class Printer {
 std::string element_text(double value, ir::DType dtype) {
   if (dtype == ir::DType::kBool) return value != 0 ? "true" : "false";
   if (dtype == ir::DType::kI32) return fmt::format("{:.0f}", value);
-  return fmt::format("{:.7g}", value);
+  return fmt::format("{:.7g}", value == 0 ? 0 : value);  // no "-0"
 }
 
 std::string tensor_text(const NamedTensor& tensor) {

@@ -99,13 +99,13 @@ std::string without(const std::string& text, const std::set<std::string>& keys, 
 }
 
 // Warnings and lints only of what is new; errors always.
-void add_new(const Diagnostics& found, const Sources& sources, int fresh, Diagnostics& to) {
+void add_new(const Diagnostics& found, const SessionProgram& program, int fresh, Diagnostics& to) {
   for (const Diagnostic& d : found.all()) {
     const bool error = diag_level(d.id) == Level::kError;
     if (!error && fresh != 0) {
       if (!d.primary) continue;
-      const Span at = sources.origin(d.primary->span);
-      if (sources.file(at.file).path != label(fresh)) continue;
+      const Span at = program.sources.origin(d.primary->span);
+      if (program.sources.file(at.file).path != label(fresh)) continue;
     }
     to.add(d);
   }
@@ -334,7 +334,7 @@ bool Session::build(int fresh, Diagnostics& diagnostics) {
   DiskReader reader;
   Diagnostics found;
   program->module = frontend::check(sources, program->file, reader, options, found);
-  add_new(found, sources, fresh, diagnostics);
+  add_new(found, *program, fresh, diagnostics);
   return !found.has_errors() && check_statements(diagnostics);
 }
 
@@ -348,9 +348,8 @@ bool Session::check_statements(Diagnostics& diagnostics) {
       diagnostics.add(file.error());
       return false;
     }
-    auto typed =
-        frontend::parse_typed(program.sources, *file, frontend::TypedKind::kStatement,
-                              label(statement.number), program.counts, diagnostics);
+    auto typed = frontend::parse_typed(program.sources, *file, frontend::TypedKind::kStatement,
+                                       label(statement.number), program.counts, diagnostics);
     if (!typed || !body.run(*typed)) return false;
     std::vector<BoundValue> values;
     const frontend::StmtKind kind = typed->ast.stmt(typed->statements[0]).kind;
@@ -485,6 +484,7 @@ std::string Session::text() const {
     const bool emptied = !line.empty() && line.find_first_not_of(' ') == std::string::npos;
     if (!saved && !emptied) out += line + "\n";
   });
+  while (out.size() > 1 && out.compare(out.size() - 2, 2, "\n\n") == 0) out.pop_back();
   for (const Item& item : items_) out += (out.empty() ? "" : "\n") + trimmed(item.text) + "\n";
   if (statements_.empty() && settings_.empty()) return out;
   if (!out.empty()) out += "\n";

@@ -67,7 +67,6 @@ class Session {
   [[nodiscard]] const std::vector<TypedStatement>& statements() const { return statements_; }
   [[nodiscard]] const frontend::Module& module() const { return *program_->module; }
   [[nodiscard]] const SessionProgram& program() const { return *program_; }
-  [[nodiscard]] Sources& sources() { return program_->sources; }
   // The value a name has now, nullptr when nothing typed bound it.
   [[nodiscard]] const BoundValue* find(const std::string& name) const;
   [[nodiscard]] std::vector<const BoundValue*> values() const;  // of all names, oldest first

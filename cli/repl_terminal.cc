@@ -1,5 +1,6 @@
-// cli/repl_terminal.cc -- the terminal's reader on libedit: Emacs keys, Tab, a history that outlives
-// the session in $XDG_STATE_HOME/colauto/history. A history that cannot be kept is no error.
+// cli/repl_terminal.cc -- the terminal's reader on libedit: Emacs keys, Tab, a history that
+// outlives the session in $XDG_STATE_HOME/colauto/history. A history that cannot be kept is no
+// error.
 #include <histedit.h>
 #include <sys/stat.h>
 #include <unistd.h>

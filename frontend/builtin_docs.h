@@ -1,5 +1,7 @@
-// frontend/builtin_docs.h -- a line on each builtin function: its form and what it gives. For people
-// (`:doc` of the REPL); what is accepted is decided by builtins_*.cc, and docs/language.md says more.
+// frontend/builtin_docs.h -- a line on each builtin function: its form and what it gives. For
+// people
+// (`:doc` of the REPL); what is accepted is decided by builtins_*.cc, and docs/language.md says
+// more.
 #pragma once
 
 #include <string>

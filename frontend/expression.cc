@@ -60,7 +60,7 @@ class TypedNamer {
 
 // The grammar knows statements only in a body: the text is put into one.
 std::optional<Typed> parse_statement(Sources& sources, FileId file, Diagnostics& diagnostics) {
-  static const std::string kHead = "layer input() -> f32[] {\n";
+  static const std::string kHead = "layer input() -> f32[] {";
   const std::string text = sources.file(file).text;
   const FileId whole = sources.add(sources.file(file).path, kHead + text + "\n}\n");
   sources.add_piece(whole, static_cast<uint32_t>(kHead.size()), file,
@@ -72,7 +72,7 @@ std::optional<Typed> parse_statement(Sources& sources, FileId file, Diagnostics&
   if (diagnostics.errors() > before) return std::nullopt;
   if (typed.ast.items.size() == 1 && typed.ast.items[0].kind == ItemKind::kDef) {
     typed.statements = typed.ast.def(typed.ast.items[0].def).body;
-    return typed;
+    if (!typed.statements.empty()) return typed;
   }
   // The text closed the body itself.
   diagnostics.add(make_diagnostic(DiagId::E0004, Span{file, 0, 1},
@@ -124,9 +124,8 @@ std::vector<std::string> Typed::bound() const {
 }
 
 bool Typed::mentions(const std::string& name) const {
-  if (std::any_of(ast.exprs.begin(), ast.exprs.end(), [&](const Expr& e) {
-        return e.kind == ExprKind::kName && e.text == name;
-      }))
+  if (std::any_of(ast.exprs.begin(), ast.exprs.end(),
+                  [&](const Expr& e) { return e.kind == ExprKind::kName && e.text == name; }))
     return true;
   // A repeat carries the names that its body binds again.
   for (StmtId id : statements) {
@@ -152,9 +151,20 @@ SessionBody::SessionBody(const Module& module, Walk walk, Diagnostics& diagnosti
 
 SessionBody::~SessionBody() = default;
 
+// The program's names with the input's own tree: types written in it are looked up there.
 void SessionBody::enter(const Typed& typed) {
   Elaborator& e = *elaborator_;
-  e.body->ast = &typed.ast;
+  const Unit& main = e.module.main();
+  auto unit = std::make_unique<Unit>();
+  unit->ast = typed.ast;
+  unit->definitions = main.definitions;
+  unit->lets = main.lets;
+  unit->imports = main.imports;
+  unit->dim_order = main.dim_order;
+  unit->dims = main.dims;
+  units_.push_back(std::move(unit));
+  e.body->unit = units_.back().get();
+  e.body->ast = &units_.back()->ast;
   e.body->names = typed.names.get();
   e.body->site = typed.site;
   e.body->path = Path{typed.path, {}};
@@ -193,8 +203,7 @@ std::optional<std::vector<SectionValue>> SessionBody::evaluate(const Typed& type
   enter(typed);
   const EValue v = e.eval(typed.expression);
   if (v.error()) return std::nullopt;
-  const std::vector<EValue> all =
-      v.kind == EValue::Kind::kMany ? *v.many : std::vector<EValue>{v};
+  const std::vector<EValue> all = v.kind == EValue::Kind::kMany ? *v.many : std::vector<EValue>{v};
   std::vector<SectionValue> out;
   for (const EValue& part : all) {
     SectionValue s;

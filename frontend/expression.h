@@ -26,9 +26,9 @@ struct ScopeNames;
 
 enum class TypedKind { kStatement, kExpression };
 
-// One input, parsed. Layers that a binding `y = ..` calls have paths below `y`, its random draws are
-// keyed by `y`: neither changes when other inputs come or go. (Models share their parameters, as in
-// a section.)
+// One input, parsed. Layers that a binding `y = ..` calls have paths below `y`, its random draws
+// are keyed by `y`: neither changes when other inputs come or go. (Models share their parameters,
+// as in a section.)
 struct Typed {
   TypedKind kind = TypedKind::kExpression;
   Ast ast;
@@ -62,7 +62,8 @@ class SessionBody {
   // The value bound to a name; nullopt when it is none or an instance.
   std::optional<SectionValue> value(const std::string& name);
   // Makes `name` an input (kOther, path `input`) of this type from now on; dims of the program.
-  void give(const std::string& name, const std::string& input, ir::DType dtype, const std::vector<std::string>& dims);
+  void give(const std::string& name, const std::string& input, ir::DType dtype,
+            const std::vector<std::string>& dims);
 
   [[nodiscard]] const ir::Graph& graph() const;
   void output(const std::string& name, ir::ValueId value);
@@ -70,6 +71,7 @@ class SessionBody {
 
  private:
   std::unique_ptr<Elaborator> elaborator_;
+  std::vector<std::unique_ptr<Unit>> units_;  // of each input
   void enter(const Typed& typed);
 };
 

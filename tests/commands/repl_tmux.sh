@@ -69,11 +69,13 @@ keys '6 * 7 * 2' Enter
 see '^84$'
 
 # Ctrl-C on an evaluation leaves the session; the limit would let this one run for a while.
-keys 'dim N = 13_000, M = N' Enter
-see '^N = 13000'
-keys 'x = normal[N](1.0)' Enter
-see '^x : f32'
-keys 'sum(exp(x @[] x[N -> M]))' Enter
+keys 'dim N = 13_000, R = 12_000' Enter
+see '^R = 12000'
+keys 'y = normal[N](1.0)' Enter
+see '^y : f32'
+keys 'repeat R { y = tanh(y) }' Enter
+sleep 0.3
+keys 'sum(y)' Enter
 sleep 0.5
 keys C-c
 see 'interrupted'

@@ -1,6 +1,7 @@
 // tests/golden/golden_test.cc -- every *.cad here whose first line is `# RUN: command flags` is run
 // through the binary; what it prints (stdout, then stderr, then the exit code) must equal the .out
-// beside it. Lines `# STDIN: text` are its standard input. COLAUTO_UPDATE_GOLDEN=1 writes the .out files instead. `fail_*` files must fail.
+// beside it. Lines `# STDIN: text` are its standard input. COLAUTO_UPDATE_GOLDEN=1 writes the .out
+// files instead. `fail_*` files must fail.
 // Coverage: every diagnostic id has a golden that shows it and an entry for `colauto explain`.
 #include <sys/wait.h>
 
