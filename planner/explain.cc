@@ -161,6 +161,10 @@ class Explainer {
     return out.empty() ? "    free of its own\n" : "    each: " + out + "\n";
   }
 
+  [[nodiscard]] double value(const Evaluation& e) const {
+    return e.seconds + planning_.price * (e.bytes.persistent() + e.bytes.saved + e.bytes.again);
+  }
+
   // What a forced choice costs in all, with everything else at its best.
   [[nodiscard]] Evaluation forced(const Place& place, const std::vector<char>& allowed) const {
     Mask mask;
@@ -173,11 +177,17 @@ class Explainer {
     PriceOptions options;
     options.mask = &mask;
     options.price = planning_.price;
-    const Priced priced(p_, options);
-    Evaluation e;
-    e.valid = !priced.stuck() && std::isfinite(priced.value());
-    if (e.valid) e = evaluate(p_, priced.plan());
-    return e;
+    Evaluation best;
+    best.valid = false;
+    for (const double hide : {0.0, 0.5, 1.0}) {  // whichever line of planner/frontier.h counts
+      options.hide = hide;
+      const Priced priced(p_, options);
+      if (priced.stuck() || !std::isfinite(priced.value())) return best;
+      const Evaluation e = evaluate(p_, priced.plan());
+      if (e.valid && (!best.valid || value(e) < value(best))) best = e;
+      if (best.parameters <= best.compute) break;
+    }
+    return best;
   }
 
   std::string rivals(const Place& place, const VariableInfo& v, size_t chosen) const {
@@ -193,10 +203,6 @@ class Explainer {
       std::string text;
       Evaluation e;
       double value = 0;
-    };
-    const double price = planning_.price;
-    const auto value = [&](const Evaluation& e) {
-      return e.seconds + price * (e.bytes.persistent() + e.bytes.saved + e.bytes.again);
     };
     const Evaluation base = forced(place, groups[own]);
     std::vector<Rival> list;
@@ -234,7 +240,7 @@ class Explainer {
     if (communicate > 0 && rest > 0)
       return fmt::format("  the first would win on links {:.2g} times slower\n",
                          rest / communicate);
-    if (communicate < 0 && rest < 0)
+    if (communicate < 0 && rest < 0 && seconds > 0)
       return fmt::format("  the first would win on links {:.2g} times faster\n",
                          communicate / rest);
     return "  no change of memory or links alone would make the first win\n";

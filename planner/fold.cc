@@ -93,6 +93,15 @@ Table min_plus(const Table& a, const Table& b) {
 
 Folded::Folded(FoldProblem problem, std::vector<int> kept)
     : problem_(std::move(problem)), kept_(std::move(kept)), gone_(problem_.nodes.size(), 0) {
+  run();
+}
+
+Folded::Folded(FoldProblem problem, std::vector<int> kept, std::vector<char> gone, int depth)
+    : problem_(std::move(problem)), kept_(std::move(kept)), gone_(std::move(gone)), depth_(depth) {
+  run();
+}
+
+void Folded::run() {
   std::vector<char> keep(problem_.nodes.size(), 0);
   for (int k : kept_) keep[static_cast<size_t>(k)] = 1;
   while (true) {
@@ -117,12 +126,71 @@ Folded::Folded(FoldProblem problem, std::vector<int> kept)
     }
     if (!left) break;
     if (best < 0) {
-      stuck_ = true;
+      branch();
       return;
     }
     eliminate(best);
   }
   finish();
+}
+
+// Tries every choice of the node with the most neighbours (of these, the fewest choices).
+void Folded::branch() {
+  constexpr int kMostDepth = 2;
+  std::vector<int> degree(problem_.nodes.size(), 0);
+  for (const FoldEdge& edge : problem_.edges) {
+    ++degree[static_cast<size_t>(edge.a)];
+    ++degree[static_cast<size_t>(edge.b)];
+  }
+  int node = -1;
+  for (size_t n = 0; n < problem_.nodes.size(); ++n) {
+    if (gone_[n] != 0 || std::find(kept_.begin(), kept_.end(), static_cast<int>(n)) != kept_.end())
+      continue;
+    const auto key = [&](size_t m) { return std::make_pair(-degree[m], problem_.nodes[m].size()); };
+    if (node < 0 || key(n) < key(static_cast<size_t>(node))) node = static_cast<int>(n);
+  }
+  if (depth_ >= kMostDepth || node < 0) {
+    stuck_ = true;
+    return;
+  }
+  const std::vector<float> costs = problem_.nodes[static_cast<size_t>(node)];
+  for (size_t c = 0; c < costs.size(); ++c) {
+    branches_.emplace_back();
+    if (costs[c] == kNever) continue;
+    FoldProblem fixed;
+    fixed.nodes = problem_.nodes;
+    for (size_t o = 0; o < costs.size(); ++o) {
+      if (o != c) fixed.nodes[static_cast<size_t>(node)][o] = kNever;
+    }
+    for (const FoldEdge& edge : problem_.edges) {
+      if (edge.a != node && edge.b != node) {
+        fixed.edges.push_back(edge);
+        continue;
+      }
+      const bool first = edge.a == node;
+      std::vector<float>& other = fixed.nodes[static_cast<size_t>(first ? edge.b : edge.a)];
+      for (size_t o = 0; o < other.size(); ++o)
+        other[o] += first ? edge.cost(edge.class_a[c], edge.class_b[o])
+                          : edge.cost(edge.class_a[o], edge.class_b[c]);
+    }
+    branches_.back() =
+        std::unique_ptr<Folded>(new Folded(std::move(fixed), kept_, gone_, depth_ + 1));
+    const Folded& made = *branches_.back();
+    if (made.stuck_) {
+      stuck_ = true;
+      return;
+    }
+    if (best_branch_.empty()) {
+      result_ = Table(made.result_.rows, made.result_.columns, kNever);
+      best_branch_.assign(result_.at.size(), static_cast<int32_t>(c));
+    }
+    for (size_t i = 0; i < result_.at.size(); ++i) {
+      if (made.result_.at[i] + constant_ >= result_.at[i]) continue;
+      result_.at[i] = made.result_.at[i] + constant_;
+      best_branch_[i] = static_cast<int32_t>(c);
+    }
+  }
+  if (best_branch_.empty()) stuck_ = true;
 }
 
 void Folded::merge_parallel() {
@@ -235,6 +303,14 @@ std::vector<int> Folded::choices(const std::vector<int>& fixed) const {
   CAD_CHECK(!stuck_ && fixed.size() == kept_.size(), "{} choices are fixed, {} nodes are kept",
             fixed.size(), kept_.size());
   std::vector<int> out(problem_.nodes.size(), -1);
+  if (!branches_.empty()) {
+    size_t entry = 0;
+    if (!kept_.empty()) entry = static_cast<size_t>(fixed[0]);
+    if (kept_.size() == 2)
+      entry = entry * static_cast<size_t>(result_.columns) + static_cast<size_t>(fixed[1]);
+    const auto& best = branches_[static_cast<size_t>(best_branch_[entry])];
+    out = best->choices(fixed);
+  }
   for (size_t k = 0; k < kept_.size(); ++k) out[static_cast<size_t>(kept_[k])] = fixed[k];
   for (size_t s = steps_.size(); s-- > 0;) {
     const Step& step = steps_[s];

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace cad::planner {
@@ -42,6 +43,8 @@ struct FoldProblem {
 class Folded {
  public:
   // Eliminates every node but `kept` (none, one or two). `stuck()` when the graph does not fold.
+  // Where no node with one or two neighbours is left, every choice of one node is tried in turn, at
+  // most two such nodes deep.
   Folded(FoldProblem problem, std::vector<int> kept);
 
   [[nodiscard]] bool stuck() const { return stuck_; }
@@ -56,6 +59,9 @@ class Folded {
     std::vector<float> cost;      // of the node when it was eliminated
     std::vector<FoldEdge> edges;  // to its neighbours then, node = a
   };
+  Folded(FoldProblem problem, std::vector<int> kept, std::vector<char> gone, int depth);
+  void run();
+  void branch();
   void eliminate(int node);
   void merge_parallel();
   void finish();
@@ -67,6 +73,10 @@ class Folded {
   Table result_;
   float constant_ = 0;  // minima of nodes without neighbours
   bool stuck_ = false;
+  int depth_ = 0;
+  // one a choice of the node that is branched on; null where the choice is forbidden
+  std::vector<std::unique_ptr<Folded>> branches_;
+  std::vector<int32_t> best_branch_;  // by entry of the result
 };
 
 }  // namespace cad::planner
