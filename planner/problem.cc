@@ -66,16 +66,6 @@ class Builder {
     return index;
   }
 
-  [[nodiscard]] double executions(size_t region) const {
-    double n = p_.regions[region].trips;
-    for (size_t r = 0; r < p_.regions.size(); ++r) {
-      for (const auto& child : p_.regions[r].children) {
-        if (child.region == static_cast<int>(region)) return n * executions(r);
-      }
-    }
-    return n;
-  }
-
   void fill(size_t index) {
     RegionProblem& r = p_.regions[index];
     producer_.clear();
@@ -306,13 +296,11 @@ class Builder {
   // Parameters of one region. One that outer iterations share costs its memory and its update once,
   // so a part of them an iteration.
   void connect_params(RegionProblem& r, size_t index) {
-    const double all = executions(index);
     const std::map<int, std::vector<User>> params(params_.begin(), params_.end());
     for (const auto& [param, users] : params) {
       const VariableInfo& first = r.variables[static_cast<size_t>(users[0].variable)];
       const Use& use = s_.sites[static_cast<size_t>(first.site)].params[users[0].use];
       const double part = use.invariant ? 1 / p_.regions[index].trips : 1;
-      (void)all;
       const int variable = add_param(r, use, part);
       for (const User& user : users) pair_param(r, variable, user, part);
     }

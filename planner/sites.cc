@@ -113,7 +113,6 @@ class Finder {
 
   Root root(ValueId v) {
     Root r;
-    bool cast = false;
     ValueId at = v;
     bool invariant = false;
     while (true) {
@@ -149,7 +148,6 @@ class Finder {
       }
       break;
     }
-    (void)cast;
     r.value = at;
     r.kind = is_free(at) ? Kind::kFree : Kind::kActivation;
     return r;
@@ -226,6 +224,11 @@ class Finder {
     }
   }
 
+  void note(const char* text) {
+    std::vector<std::string>& notes = out_.unsupported;
+    if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.emplace_back(text);
+  }
+
   void loop(RegionId outer, NodeId n, ir::BackwardCosts& costs) {
     const ir::Node& node = g_.node(n);
     const ir::Region& body = g_.region(node.loop.body);
@@ -237,7 +240,7 @@ class Finder {
       const auto c = static_cast<size_t>(i);
       if (!ir::is_float(g_.type(body.args[c + 1]).dtype)) continue;
       if (site.carry.valid()) {
-        out_.unsupported.push_back("a loop with several carried values");
+        note("a loop with several carried values");
         continue;
       }
       site.init = root(node.operands[c]).value;
@@ -247,9 +250,9 @@ class Finder {
     }
     for (size_t i = static_cast<size_t>(node.loop.carries); i < node.operands.size(); ++i) {
       if (root(node.operands[i]).kind == Kind::kActivation)
-        out_.unsupported.push_back("a loop that reads activations from outside");
+        note("a loop that reads activations from outside");
     }
-    if (node.loop.collected > 0) out_.unsupported.push_back("a loop that collects");
+    if (node.loop.collected > 0) note("a loop that collects");
     region(node.loop.body, costs);
     out_.order[outer.index].push_back(-1 - static_cast<int>(out_.loops.size()));
     out_.loops.push_back(site);
