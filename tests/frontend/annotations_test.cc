@@ -8,14 +8,18 @@
 namespace cad::frontend {
 namespace {
 
-const ir::Value* find(const ir::Graph& g, const std::string& name, bool with_pins = true) {
-  for (const ir::Region& r : g.regions) {
-    for (ir::NodeId n : r.nodes) {
-      for (ir::ValueId v : g.node(n).results) {
-        const ir::Value& value = g.value(v);
-        if (value.name == name && (!with_pins || !value.pins.empty())) return &value;
-      }
-    }
+// The value of this name that has pins.
+const ir::Value* find(const ir::Graph& g, const std::string& name) {
+  for (const ir::Value& value : g.values) {
+    if (value.name == name && !value.pins.empty()) return &value;
+  }
+  return nullptr;
+}
+
+// The one softmax's result; nullptr: it was raised into an attention.
+const ir::Value* probabilities(const ir::Graph& g) {
+  for (const ir::Node& n : g.nodes) {
+    if (n.op == ir::Op::kSoftmax) return &g.value(n.results[0]);
   }
   return nullptr;
 }
@@ -67,14 +71,14 @@ TEST(Annotations, StandOnValuesThroughAllPasses) {
       EXPECT_EQ(pins(graph, &graph.value(in.value)), pinned ? "H:tp D: " : "") << in.path;
     }
     EXPECT_EQ(pins(graph, find(graph, "q")), "H:tp ");
-    const ir::Value* kept = find(graph, "p", false);
+    const ir::Value* kept = probabilities(graph);
     ASSERT_NE(kept, nullptr);  // not raised into one op
     EXPECT_EQ(kept->saving, ir::Saving::kKeep);
     auto again = ir::parse_graph(ir::print(graph));
     ASSERT_TRUE(again.ok());
     EXPECT_EQ(ir::print(*again), ir::print(graph));
     EXPECT_EQ(pins(*again, find(*again, "q")), "H:tp ");
-    EXPECT_EQ(find(*again, "p", false)->saving, ir::Saving::kKeep);
+    EXPECT_EQ(probabilities(*again)->saving, ir::Saving::kKeep);
   }
   const std::string text = ir::print(g);
   EXPECT_NE(text.find("%q.1"), std::string::npos);
@@ -89,20 +93,21 @@ TEST(Annotations, StandOnValuesThroughAllPasses) {
   EXPECT_EQ(inside, 6U);
 }
 
-// What a loop collects for its backward loop.
+// Of what a loop collects for its backward loop: whether softmax's result is among it, how many.
 std::pair<bool, size_t> saved(const std::string& text) {
   const ir::Graph g = trained(text);
-  bool scores = false;
+  bool softmax = false;
   size_t count = 0;
   for (const ir::Node& n : g.nodes) {
     if (n.op != ir::Op::kRepeat || n.loop.reverse) continue;
-    for (size_t i = static_cast<size_t>(n.loop.carries); i < n.results.size(); ++i) {
+    const std::vector<ir::ValueId>& results = g.region(n.loop.body).results;
+    for (size_t i = static_cast<size_t>(n.loop.carries); i < results.size(); ++i) {
       ++count;
-      const ir::Type& type = g.type(n.results[i]);
-      scores |= type.rank() == 5;  // h, B, T, H, S
+      const ir::NodeId def = g.value(results[i]).def;
+      softmax |= def.valid() && g.node(def).op == ir::Op::kSoftmax;
     }
   }
-  return {scores, count};
+  return {softmax, count};
 }
 
 TEST(Annotations, DecideWhatALoopSaves) {
@@ -132,6 +137,20 @@ TEST(Annotations, DecideWhatALoopSaves) {
     for (size_t i = 0; i < plain.size(); ++i)
       ASSERT_NEAR(other[i], plain[i], 1e-9 * (1 + std::abs(plain[i]))) << save << loop;
   }
+}
+
+TEST(Annotations, SplitWhatIsThere) {
+  const std::string text =
+      "dim B, D\n"
+      "model Net(x: [B, D]) -> [B, D] {\n"
+      "  param v : [D] = ones @shard(D: tp)\n"
+      "  z = sum[B](x) @shard(B: dp)\n"
+      "  y = x + z @shard(D: 4)\n"
+      "  repeat 2 @shard(D: tp) {\n"
+      "    y = y * v @shard(D: tp) @keep\n"
+      "  }\n"
+      "  return y @shard(B: none)\n}\n";
+  EXPECT_EQ(checked(text)->ids(), "E0115:4 E0115:5 E0115:6");
 }
 
 }  // namespace
