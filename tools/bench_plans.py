@@ -13,21 +13,19 @@ import time
 # program, GPUs, batch rows of a micro-batch, micro-batches
 ROWS = [
     ("gpt3-175b", 8, 8, 1),
-    ("gpt3-175b", 64, 64, 1),
+    ("gpt3-175b", 64, 64, 24),
     ("gpt3-175b", 512, 1536, 1),
     ("gpt3-175b", 1024, 1536, 1),
-    ("llama3-8b", 8, 8, 1),
-    ("llama3-8b", 64, 64, 1),
-    ("llama3-70b", 64, 64, 1),
+    ("llama3-8b", 8, 8, 64),
+    ("llama3-8b", 64, 64, 8),
+    ("llama3-70b", 64, 64, 8),
     ("gpt-1000-layers", 64, 64, 1),
 ]
 
 
 def run(binary, program, gpus, batch, micro, extra=()):
     command = [binary, "plan", f"examples/{program}.cad", "--gpus", str(gpus), "--cluster", "dgx_a100",
-               "--set", f"B={batch}", "--json", *extra]
-    if micro > 1:
-        command += ["--set", f"accumulate={micro}"]
+               "--set", f"B={batch}", "--set", f"accumulate={micro}", "--json", *extra]
     start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done, time.monotonic() - start
