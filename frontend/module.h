@@ -22,8 +22,8 @@ struct Setting {
 
 struct CheckOptions {
   std::vector<Setting> settings;
-  std::string train;  // --train NAME; empty: the last section
-  std::string model;  // --model NAME; empty: the last model
+  std::string train;           // --train NAME; empty: the last section
+  std::string model;           // --model NAME; empty: the last model
   bool whole_library = false;  // parse all of the standard library, not only what is mentioned
 };
 

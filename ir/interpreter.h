@@ -24,8 +24,8 @@ struct EvalContext {
   int64_t row_offset = 0;  // first row of this micro-batch within the step
   int64_t step_rows = 0;   // rows of the whole step; 0: the batch dim's own size
   bool round = false;
-  // By DimId::index; shorter or empty: the others are whole. Ops that count positions, draw, look up
-  // or divide by a size go by these, so that a part gives its part of the whole's values (or its
+  // By DimId::index; shorter or empty: the others are whole. Ops that count positions, draw, look
+  // up or divide by a size go by these, so that a part gives its part of the whole's values (or its
   // summand: mean, look-ups; dims that are normalised over must be whole).
   std::vector<Shard> shards;
   // step_total: sums over micro-batches, in node order; empty: one micro-batch (identity)

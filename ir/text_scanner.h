@@ -1,5 +1,5 @@
-// ir/text_scanner.h -- the hand that moves over a text: what the readers of sizes (size_text.cc) and
-// of scalar expressions (scalar.cc) share. Their grammars are their own.
+// ir/text_scanner.h -- the hand that moves over a text: what the readers of sizes (size_text.cc)
+// and of scalar expressions (scalar.cc) share. Their grammars are their own.
 #pragma once
 
 #include <cctype>
