@@ -54,6 +54,10 @@ bool repl_type(ReplContext& context, const std::string& argument);
 bool repl_ir(ReplContext& context, const std::string& argument);
 bool repl_grad(ReplContext& context, const std::string& argument);
 bool repl_time(ReplContext& context, const std::string& argument);
+bool repl_cost(ReplContext& context, const std::string& argument);
+bool repl_mem(ReplContext& context, const std::string& argument);
+bool repl_plan(ReplContext& context, const std::string& argument);
+bool repl_why(ReplContext& context, const std::string& argument);
 bool repl_expression(ReplContext& context, const std::string& text);
 
 }  // namespace cad::cli

@@ -191,7 +191,7 @@ bool repl_help(ReplContext& context, const std::string& argument) {
         "and sections define, in place of what had the name before. An input with an error\n"
         "changes nothing. Open brackets go on over lines.\n\n";
     for (const ReplCommand& c : repl_commands())
-      text += fmt::format("  {:<20} {}\n", usage(c), c.summary);
+      text += fmt::format("  {:<24} {}\n", usage(c), c.summary);
     context.print(text);
     return true;
   }
