@@ -79,7 +79,8 @@ Result<double> budget_of(const CommonOptions& common, const planner::Device& dev
 }
 
 // Machine, meshes and budget from flags, then from the program's sections.
-Result<Target> target_of(const CommonOptions& common, const frontend::Module& module) {
+Result<Target> target_of(const CommonOptions& common, const frontend::Module& module,
+                         const ir::Graph& graph) {
   const frontend::SectionData* sections = frontend::section_data(module);
   std::vector<Axis> axes;
   if (!common.mesh.empty()) {
@@ -121,14 +122,31 @@ Result<Target> target_of(const CommonOptions& common, const frontend::Module& mo
       if (std::find(names.begin(), names.end(), axis) == names.end()) names.push_back(axis);
     }
   }
+  for (const ir::Value& value : graph.values) {
+    for (const ir::Pin& pin : value.pins) {
+      if (!pin.axis.empty() && std::find(names.begin(), names.end(), pin.axis) == names.end())
+        names.push_back(pin.axis);
+    }
+  }
   CAD_TRY(meshes, names.empty() ? planner::meshes(cluster, static_cast<int>(devices))
                                 : planner::named_meshes(cluster, static_cast<int>(devices), names));
   target.meshes = meshes;
   return target;
 }
 
-// A mesh without the axes of size 1 is the same mesh; one axis stays.
-int infeasible(const CommonOptions& common, const planner::Planning& planning, double budget) {
+// "`@shard(D: none)` on `Wq`, ..": what a plan may not change.
+std::string pins_of(const ir::Graph& graph) {
+  std::string out;
+  for (const ir::Value& value : graph.values) {
+    for (const ir::Pin& pin : value.pins)
+      out += fmt::format("{}`@shard({}: {})` on `{}`", out.empty() ? "" : ", ",
+                         graph.dim(pin.dim).name, pin.axis.empty() ? "none" : pin.axis, value.name);
+  }
+  return out;
+}
+
+int infeasible(const CommonOptions& common, const ir::Graph& graph,
+               const planner::Planning& planning, double budget) {
   const double least = std::ceil(planning.least_peak);
   Diagnostic error =
       make_error(DiagId::E0901,
@@ -140,6 +158,8 @@ int infeasible(const CommonOptions& common, const planner::Planning& planning, d
     for (size_t i = 0; i < std::min<size_t>(3, planning.contributors.size()); ++i)
       parts += (parts.empty() ? "" : ", ") + planning.contributors[i];
     error.note("most of it: " + parts);
+    if (const std::string pins = pins_of(graph); !pins.empty())
+      error.note("fixed by the program: " + pins);
     error.help(
         fmt::format("give it `--budget {:.0f}B`, more devices (`--gpus`), or a smaller batch "
                     "with more `accumulate`",
@@ -204,7 +224,7 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
   const ir::Graph graph = ir::run_passes(spec->forward, ir::passes_before_autodiff());
   if (const auto unbound = unbound_dim(graph, spec->bindings))
     return fail(common, program.sources, *unbound);
-  Result<Target> target = target_of(common, *program.module);
+  Result<Target> target = target_of(common, *program.module, graph);
   if (!target.ok()) return fail(common, program.sources, target.error());
   program.timings.start("plan");
   planner::PlanRequest request;
@@ -226,10 +246,13 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
                                   fmt::format("no mesh of {} devices suits the plan `{}`",
                                               target->meshes[0].devices(), common.plan),
                                   kExitNoPlan);
+    if (!planning.impossible.empty())
+      error.note(fmt::format("the annotations of `{}` cannot be honoured",
+                             fmt::join(planning.impossible, "`, `")));
     error.help("leave `--plan` or `--mesh` out, or use another number of devices");
     return fail(common, error);
   }
-  if (!planning.feasible) return infeasible(common, planning, target->budget);
+  if (!planning.feasible) return infeasible(common, graph, planning, target->budget);
   if (!options.why.empty()) {
     Result<std::string> text = planner::explain(planning, options.why);
     if (!text.ok()) return fail(common, text.error());

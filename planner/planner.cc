@@ -76,6 +76,10 @@ class Planner {
     bool exact = true;
     for (size_t m = 0; m < meshes.size(); ++m) {
       const std::shared_ptr<Problem> problem = built(meshes[m]);
+      if (!problem->impossible.empty()) {  // annotations that this mesh cannot honour
+        impossible_ = problem->impossible;
+        continue;
+      }
       for (const RegionProblem& region : problem->regions) {
         for (const VariableInfo& v : region.variables)
           columns_ += static_cast<int64_t>(v.choices.size());
@@ -203,6 +207,7 @@ class Planner {
     out.price = best_.price;
     out.feasible = best_.feasible;
     out.least_peak = least_peak_;
+    out.impossible = impossible_;
     if (best_.problem == nullptr) return out;
     out.plan = describe(*best_.problem, best_.body);
     Plan& plan = out.plan;
@@ -251,6 +256,7 @@ class Planner {
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
   int64_t solver_columns_ = 0, solver_rows_ = 0;  // of what went to lp_solve
   std::vector<Alternative> alternatives_;
+  std::vector<std::string> impossible_;
 };
 
 }  // namespace

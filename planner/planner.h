@@ -39,6 +39,7 @@ struct Planning {
   BodyPlan body;
   double price = 0;       // seconds a byte, at which it was found
   double least_peak = 0;  // bytes: the least budget with a plan, as far as was searched
+  std::vector<std::string> impossible;    // ops whose annotations no mesh (so far) can honour
   std::vector<std::string> contributors;  // "parameters 4.0 GB", largest first, of that plan
 };
 Planning make_plan(const PlanRequest& request);

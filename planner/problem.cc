@@ -100,6 +100,7 @@ class Builder {
       users_[own->next.index].push_back({User::Kind::kHub, r.exit, 0});
     }
     if (r.region.index == 0 && s_.loss.valid()) add_sink(r);
+    if (!p_.impossible.empty()) return;
     connect(r);
     connect_params(r, index);
   }
@@ -132,6 +133,7 @@ class Builder {
     const Site& s = s_.sites[static_cast<size_t>(site)];
     const int variable = static_cast<int>(r.variables.size());
     r.variables.push_back(site_variable(c_, site));
+    if (r.variables.back().choices.empty()) p_.impossible.push_back(s.path);
     for (ValueId out : s.outputs) producer_[out.index] = variable;
     for (size_t i = 0; i < s.inputs.size(); ++i)
       users_[s.inputs[i].root.index].push_back({User::Kind::kSite, variable, i});
@@ -324,7 +326,7 @@ class Builder {
     for (size_t o = 0; o < layouts.size(); ++o) {
       if (axes_with(layouts[o], p_.mesh, kPartial) != 0) continue;
       for (size_t s = 0; s < layouts.size(); ++s) {
-        if (!coarser(layouts[s], layouts[o])) continue;
+        if (!coarser(layouts[s], layouts[o]) || !pinned_so(use, layouts[s])) continue;
         if (!trained && s != o) continue;
         for (const int gradient : gradients(static_cast<int>(s), static_cast<int>(o), trained)) {
           Choice c;
@@ -352,8 +354,19 @@ class Builder {
         }
       }
     }
+    if (v.choices.empty()) p_.impossible.push_back(v.name);
     r.variables.push_back(std::move(v));
     return static_cast<int>(r.variables.size()) - 1;
+  }
+
+  // Whether a parameter stored so honours its `@shard`s.
+  [[nodiscard]] bool pinned_so(const Use& use, const Layout& stored) const {
+    const ir::Input& input = s_.graph->inputs[static_cast<size_t>(use.param)];
+    const std::vector<ir::Pin>& pins = s_.graph->value(input.value).pins;
+    const ir::Type& type = s_.graph->type(use.seen);
+    const bool named = std::all_of(pins.begin(), pins.end(),
+                                   [&](const ir::Pin& pin) { return type.has(pin.dim); });
+    return pins.empty() || !named || honours(stored, type, pins, p_.mesh);
   }
 
   [[nodiscard]] std::vector<int> gradients(int stored, int updated, bool trained) const {

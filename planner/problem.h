@@ -132,6 +132,9 @@ struct Problem {
   CostModel model;
   Extents extents;
   std::vector<RegionProblem> regions;  // [0] is the top level
+  // Names of ops and parameters whose annotations this mesh cannot honour; nothing can be searched
+  // then.
+  std::vector<std::string> impossible;
 };
 
 Problem make_problem(const SiteGraph& sites, const Mesh& mesh, const Training& training,

@@ -57,7 +57,6 @@ class SiteBuilder {
     std::vector<int8_t> split(c_.mesh.axes.size(), -1);
     enumerate(split, 0);
     if (c_.model.every_contraction && is_contraction()) drop_unused();
-    CAD_CHECK(!v_.options.empty(), "no split of `{}`", site_.path);
     make_choices();
     return std::move(v_);
   }
@@ -200,6 +199,30 @@ class SiteBuilder {
     return -1;
   }
 
+  // Whether the results lie as the program's `@shard`s say.
+  [[nodiscard]] bool pinned_so(ir::NodeId node, const Strategy& strategy) const {
+    const std::vector<ValueId>& results = g_.node(node).results;
+    for (size_t r = 0; r < results.size(); ++r) {
+      const ir::Value& value = g_.value(results[r]);
+      if (!value.pins.empty() && !honours(strategy.results[r], value.type, value.pins, c_.mesh))
+        return false;
+    }
+    return true;
+  }
+  // Whether the program's `@keep`, `@recompute` or `@checkpoint` on the result allows it.
+  [[nodiscard]] bool kept_so(const Variant& variant) const {
+    switch (g_.value(site_.outputs[0]).saving) {
+      case ir::Saving::kAuto:
+        return true;
+      case ir::Saving::kKeep:
+      case ir::Saving::kCheckpoint:
+        return variant.kept == Kept::kSaved;
+      case ir::Saving::kRecompute:
+        return variant.kept != Kept::kSaved;
+    }
+    return true;
+  }
+
   std::optional<SiteOption> make_option(const std::vector<int8_t>& split) {
     SiteOption o;
     o.split = split;
@@ -213,7 +236,7 @@ class SiteBuilder {
         if (assignment[axis] != kUnused) used[axis] = true;
       }
       auto strategy = shardings_[i].strategy(assignment, c_.mesh);
-      if (!strategy) return std::nullopt;
+      if (!strategy || !pinned_so(site_.nodes[i], *strategy)) return std::nullopt;
       largest_share = std::max(largest_share, strategy->share);
       o.assignments.push_back(assignment);
       o.results.push_back(strategy->results[0]);
@@ -431,6 +454,7 @@ class SiteBuilder {
       }
       for (size_t n = 0; n < site_.variants.size(); ++n) {
         const Variant& variant = site_.variants[n];
+        if (!kept_so(variant)) continue;
         Choice choice;
         choice.terms.compute = static_cast<float>(micro * (option.forward_s + option.backward_s));
         choice.terms.communicate =
