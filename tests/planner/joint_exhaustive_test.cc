@@ -23,8 +23,7 @@ bool worse(const Cost& a, const Cost& b) {
 
 class Counter {
  public:
-  Counter(const Problem& problem, double budget)
-      : p_(problem), r_(problem.regions[0]), budget_(budget) {
+  Counter(const Problem& problem, double budget) : r_(problem.regions[0]), budget_(budget) {
     for (size_t v = 0; v < r_.variables.size(); ++v) {
       if (r_.variables[v].kind != VariableInfo::Kind::kParam) order_.push_back(v);
     }
@@ -122,7 +121,6 @@ class Counter {
     chosen_[v] = -1;
   }
 
-  const Problem& p_;
   const RegionProblem& r_;
   double budget_;
   std::vector<size_t> order_;
