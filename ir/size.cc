@@ -23,7 +23,7 @@ int compare(const Atom& a, const Atom& b) {
 
 int degree(const Monomial& m) {
   int sum = 0;
-  for (const Factor& factor : m) sum += factor.power;
+  for (const AtomPower& factor : m) sum += factor.power;
   return sum;
 }
 
@@ -66,8 +66,8 @@ struct Checked {
 std::optional<Monomial> divide(const Monomial& a, const Monomial& b) {
   Monomial r;
   size_t at = 0;
-  for (const Factor& factor : a) {
-    Factor left = factor;
+  for (const AtomPower& factor : a) {
+    AtomPower left = factor;
     if (at < b.size() && compare(*b[at].atom, *factor.atom) == 0) left.power -= b[at++].power;
     if (left.power < 0) return std::nullopt;
     if (left.power > 0) r.push_back(left);
@@ -96,8 +96,8 @@ std::optional<Poly> divide(Poly a, const Poly& b) {
 
 Monomial common(const Monomial& a, const Monomial& b) {
   Monomial r;
-  for (const Factor& fa : a) {
-    for (const Factor& fb : b) {
+  for (const AtomPower& fa : a) {
+    for (const AtomPower& fb : b) {
       if (compare(*fa.atom, *fb.atom) == 0) r.push_back({fa.atom, std::min(fa.power, fb.power)});
     }
   }
@@ -191,7 +191,7 @@ void collect_symbols(const Size& size, std::set<std::string>& into) {
   if (rep == nullptr) return;
   for (const Poly* poly : {&rep->num, &rep->den}) {
     for (const auto& [m, c] : *poly) {
-      for (const Factor& factor : m) {
+      for (const AtomPower& factor : m) {
         if (factor.atom->is_floor()) {
           collect_symbols(factor.atom->a, into);
           collect_symbols(factor.atom->b, into);
@@ -395,7 +395,7 @@ Size Size::substitute(const std::map<std::string, Size>& by) const {
     Size sum = 0;
     for (const auto& [m, c] : poly) {
       Size term = c;
-      for (const Factor& factor : m) {
+      for (const AtomPower& factor : m) {
         const Atom& atom = *factor.atom;
         Size base;
         if (atom.is_floor()) {
@@ -428,7 +428,7 @@ Evaluated evaluate_poly(const Poly& poly, const Bindings& bindings) {
   int64_t sum = 0;
   for (const auto& [m, c] : poly) {
     int64_t term = c;
-    for (const Factor& factor : m) {
+    for (const AtomPower& factor : m) {
       Evaluated base;
       if (factor.atom->is_floor()) {
         Evaluated a = factor.atom->a.evaluate(bindings), b = factor.atom->b.evaluate(bindings);
@@ -456,7 +456,7 @@ std::optional<double> real_poly(const Poly& poly, const Bindings& bindings) {
   double sum = 0;
   for (const auto& [m, c] : poly) {
     auto term = static_cast<double>(c);
-    for (const Factor& factor : m) {
+    for (const AtomPower& factor : m) {
       double base = 0;
       if (factor.atom->is_floor()) {
         auto a = factor.atom->a.evaluate_real(bindings), b = factor.atom->b.evaluate_real(bindings);

@@ -19,15 +19,15 @@ struct Atom {
   Size a, b;  // floors only; b is never 0, which marks symbols
   [[nodiscard]] bool is_floor() const { return !b.is_constant() || *b.constant() != 0; }
 };
-struct Factor {
+struct AtomPower {
   std::shared_ptr<const Atom> atom;
   int power = 1;
-  friend bool operator==(const Factor& x, const Factor& y) {
+  friend bool operator==(const AtomPower& x, const AtomPower& y) {
     return x.power == y.power && (x.atom == y.atom || (x.atom->key == y.atom->key &&
                                                        x.atom->is_floor() == y.atom->is_floor()));
   }
 };
-using Monomial = std::vector<Factor>;  // sorted by atom
+using Monomial = std::vector<AtomPower>;  // sorted by atom
 
 // Graded order, highest degree first: the leading term is the first, a constant the last.
 struct MonomialOrder {

@@ -13,7 +13,7 @@ namespace {
 std::string monomial_text(const Monomial& m, uint64_t coefficient) {
   std::string text;
   if (coefficient != 1 || m.empty()) text = fmt::format("{}", coefficient);
-  for (const Factor& factor : m) {
+  for (const AtomPower& factor : m) {
     if (!text.empty()) text += '*';
     // A floor's operands may be read together with its neighbours otherwise: (a//b)*c.
     text += factor.atom->is_floor() && (m.size() > 1 || coefficient != 1 || factor.power > 1)
