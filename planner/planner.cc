@@ -242,7 +242,8 @@ class Planner {
         {plan.predicted.optimizer_bytes, "optimizer states"},
         {plan.predicted.activation_bytes, "saved activations"},
         {plan.predicted.transient_bytes, "what is alive for a moment"}};
-    std::sort(parts.rbegin(), parts.rend());
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
     for (const auto& [bytes, name] : parts)
       out.contributors.push_back(fmt::format("{} {}", name, bytes_text(bytes)));
     return out;

@@ -246,6 +246,7 @@ void take_reduced(const CollectiveCall& call, const Piece& p, const std::vector<
 }
 
 void pack(const CollectiveCall& call, const Piece& p, const void* source, void* packed) {
+  if (p.elements() == 0) return;
   const int64_t bytes = ir::dtype_bytes(call.dtype);
   const char* from = static_cast<const char*>(source) + p.from * bytes;
   auto* to = static_cast<char*>(packed);
