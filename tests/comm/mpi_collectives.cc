@@ -100,9 +100,7 @@ void test_equal_to_threads(World& world) {
     for (int d = 0; d < world.local_devices(); ++d) {
       const auto at = static_cast<size_t>(world.first_device() + d);
       for (size_t i = 0; i < want[at].size(); ++i) {
-        expect(want[at][i].size() == got[at][i].size() &&
-                   std::memcmp(want[at][i].data(), got[at][i].data(), want[at][i].size() * 4) == 0,
-               "bits differ from those of threads");
+        expect(want[at][i] == got[at][i], "values differ from those of threads");
       }
     }
   }
