@@ -11,6 +11,7 @@
 #include "backend/run_memory.h"
 #include "backend/scalar_input.h"
 #include "base/check.h"
+#include "base/path_pattern.h"
 #include "ir/builder.h"
 #include "ir/interpreter.h"
 
@@ -63,26 +64,6 @@ ir::Graph with_gradient_scale(ir::Graph g) {
 }
 
 }  // namespace
-
-bool path_matches(const std::string& pattern, const std::string& path) {
-  // Greedy with one point to return to: linear in practice, no recursion.
-  size_t p = 0, s = 0, star = std::string::npos, mark = 0;
-  while (s < path.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = s;
-    } else if (p < pattern.size() && pattern[p] == path[s]) {
-      ++p, ++s;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      s = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& parameters) {
   Optimizer optimizer;

@@ -79,7 +79,4 @@ void adafactor_update(const Segment& segment, const Parameter& p, const float* g
                       const std::map<std::string, double>& constants, int64_t count,
                       ThreadPool& pool);
 
-// "h.*" against "h.3.block.Wq"; `*` is any run of characters.
-bool path_matches(const std::string& pattern, const std::string& path);
-
 }  // namespace cad::backend

@@ -26,9 +26,6 @@ std::optional<ir::OptimizerEntry> lower_optimizer(const Module& module, const Op
 bool check_parameters(const Module& module, const TrainUse& train, const ir::Graph& forward,
                       Diagnostics& diagnostics);
 
-// `*` is any run of characters.
-bool pattern_matches(const std::string& pattern, const std::string& path);
-
 // Adds to every i32 data name the sizes of the dims that its values index in the graph.
 void find_id_limits(const ir::Graph& graph, ir::DataSpec& data);
 

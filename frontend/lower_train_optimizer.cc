@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/path_pattern.h"
 #include "base/suggest.h"
 #include "frontend/elaborate.h"
 #include "frontend/lower_train.h"
@@ -198,26 +199,6 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-bool pattern_matches(const std::string& pattern, const std::string& path) {
-  size_t p = 0, s = 0, star = std::string::npos, mark = 0;
-  while (s < path.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = s;
-    } else if (p < pattern.size() && pattern[p] == path[s]) {
-      ++p;
-      ++s;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      s = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 std::optional<ir::OptimizerEntry> lower_optimizer(const Module& module, const OptimizerUse& use,
                                                   Diagnostics& diagnostics) {
   ir::OptimizerEntry entry;
@@ -262,9 +243,8 @@ bool check_parameters(const Module& module, const TrainUse& train, const ir::Gra
       size_t entry = 0;
       for (; entry < train.optimizers.size(); ++entry) {
         const auto& of = train.optimizers[entry].of;
-        if (of.empty() || std::any_of(of.begin(), of.end(), [&](const std::string& p) {
-              return pattern_matches(p, path);
-            }))
+        if (of.empty() || std::any_of(of.begin(), of.end(),
+                                      [&](const std::string& p) { return path_matches(p, path); }))
           break;
       }
       if (entry == train.optimizers.size()) {

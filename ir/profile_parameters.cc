@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/path_pattern.h"
 #include "ir/cost.h"
 #include "ir/profile_internal.h"
 
@@ -12,26 +13,6 @@ namespace cad::ir {
 namespace {
 
 constexpr int64_t kMostIterations = 100'000;  // told apart by number
-
-// `*` is any run of characters.
-bool path_matches(const std::string& pattern, const std::string& path) {
-  size_t p = 0, s = 0, star = std::string::npos, mark = 0;
-  while (s < path.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = s;
-    } else if (p < pattern.size() && pattern[p] == path[s]) {
-      ++p, ++s;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      s = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 int entry_of(const TrainSpec& spec, const std::string& path) {
   for (size_t e = 0; e < spec.optimizers.size(); ++e) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/path_pattern.h"
 #include "planner/baselines.h"
 #include "planner/compute_cost.h"
 #include "planner/frontier.h"
@@ -22,27 +23,6 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// `*` stands for any text, as in the optimizer's `of`.
-bool path_matches(const std::string& pattern, const std::string& path) {
-  size_t p = 0, s = 0, star = std::string::npos, mark = 0;
-  while (s < path.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = s;
-    } else if (p < pattern.size() && pattern[p] == path[s]) {
-      ++p;
-      ++s;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      s = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 double state_bytes(const ir::OptimizerEntry& entry) {

@@ -1,5 +1,6 @@
 // tests/frontend/section_train_test.cc -- train sections: errors of their keys and values, and the
 // TrainSpec that a sound one becomes.
+#include "base/path_pattern.h"
 #include "tests/frontend/section_program.h"
 
 #include <algorithm>
@@ -133,11 +134,11 @@ TEST(TrainSection, EntriesAndParametersMustMatch) {
 }
 
 TEST(TrainSection, Patterns) {
-  EXPECT_TRUE(pattern_matches("*.lora*", "h.3.attention.lora_1.a"));
-  EXPECT_TRUE(pattern_matches("h.*", "h.3.W"));
-  EXPECT_FALSE(pattern_matches("h.*", "wte"));
-  EXPECT_TRUE(pattern_matches("*", ""));
-  EXPECT_FALSE(pattern_matches("wte", "wte2"));
+  EXPECT_TRUE(path_matches("*.lora*", "h.3.attention.lora_1.a"));
+  EXPECT_TRUE(path_matches("h.*", "h.3.W"));
+  EXPECT_FALSE(path_matches("h.*", "wte"));
+  EXPECT_TRUE(path_matches("*", ""));
+  EXPECT_FALSE(path_matches("wte", "wte2"));
 }
 
 // ------------------------------------------------------------------ optimizers and schedules

@@ -1,6 +1,7 @@
 // The trainer on graphs small enough to work out by hand: steps, micro-batches, clipping, groups,
 // resuming, memory. Curves against PyTorch are in curves_test.cc.
 #include "backend/trainer.h"
+#include "base/path_pattern.h"
 
 #include <cmath>
 #include <cstdlib>
