@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "base/check.h"
+#include "ir/step_kinds.h"
 
 namespace cad::backend::fuse {
 
@@ -17,36 +18,10 @@ using ir::ValueId;
 
 namespace {
 
-constexpr size_t kMaxNodes = 160;  // of a group
 constexpr size_t kMaxBuffers = 28;
 constexpr size_t kMaxRowStreams =
     6;  // large values of a kernel of rows and columns: more fight for cache ways
-constexpr int kFreeChain = 10;         // ops of a chain that is evaluated in every user
 constexpr int64_t kLargeValue = 1024;  // elements worth reading once only
-
-bool costly(Op op) {
-  switch (op) {
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kTanh:
-    case Op::kErf:
-    case Op::kSigmoid:
-    case Op::kSoftplus:
-    case Op::kSin:
-    case Op::kCos:
-    case Op::kPow:
-    case Op::kSoftmax:
-    case Op::kLogSumExp:
-    case Op::kGather:
-    case Op::kDropout:
-    case Op::kNormal:
-    case Op::kUniform:
-    case Op::kBernoulli:
-      return true;
-    default:
-      return false;
-  }
-}
 
 }  // namespace
 
@@ -81,19 +56,6 @@ void RegionPartition::find_live() {
   for (size_t i = 0; i < nodes_.size(); ++i) order_[static_cast<size_t>(nodes_[i].index)] = i;
 }
 
-bool RegionPartition::dense_operands(const ir::Node& n) const {
-  switch (n.op) {
-    case Op::kRepeat:
-    case Op::kScatterAdd:
-    case Op::kTopK:
-    case Op::kCumSum:
-    case Op::kSlots:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Every value as a view where it can be one, else dense storage of its own; what must be dense and
 // is not gets storage of its own, until nothing changes.
 void RegionPartition::assign_layouts() {
@@ -106,7 +68,7 @@ void RegionPartition::assign_layouts() {
       for (ValueId v : n.results) {
         Layout& layout = layouts_[static_cast<size_t>(v.index)];
         layout = dense_layout(c_, v);
-        if (!is_view_op(g_, n) || own_storage_.count(v) != 0) continue;
+        if (!ir::is_view_op(g_, n) || own_storage_.count(v) != 0) continue;
         auto view = view_layout(c_, n, layouts_[static_cast<size_t>(n.operands[0].index)]);
         if (view) layout = *view;
       }
@@ -117,7 +79,7 @@ void RegionPartition::assign_layouts() {
     };
     for (ValueId v : region.results) want_dense(v);
     for (NodeId id : nodes_)
-      if (dense_operands(g_.node(id)))
+      if (ir::wants_dense_operands(g_.node(id).op))
         for (ValueId v : g_.node(id).operands) want_dense(v);
   }
 }
@@ -137,8 +99,8 @@ void RegionPartition::find_free() {
       continue;
     }
     const bool leaf = n.op == Op::kConst || n.op == Op::kIota;
-    const bool map = is_view_op(g_, n) || n.op == Op::kSelect;
-    const bool arithmetic = std::string(ir::op_family(n.op)) == "pointwise" && !costly(n.op);
+    const bool map = ir::is_view_op(g_, n) || n.op == Op::kSelect;
+    const bool arithmetic = ir::is_light_arithmetic(n.op);
     int length = leaf || map ? 0 : 1;
     bool light = leaf || map || arithmetic;
     for (ValueId v : n.operands) {
@@ -148,11 +110,11 @@ void RegionPartition::find_free() {
       else
         length += found->second;
     }
-    if (light && length <= kFreeChain)
+    if (light && length <= ir::kMaxFreeChain)
       chain[n.results[0]] = length;
     else if (g_.type(n.results[0]).rank() == 0)
       chain[n.results[0]] = 0;  // stored: one element
-    c_.free[at] = leaf || map || (light && length <= kFreeChain) ? 1 : 0;
+    c_.free[at] = leaf || map || (light && length <= ir::kMaxFreeChain) ? 1 : 0;
   }
 }
 
@@ -248,7 +210,7 @@ bool RegionPartition::makes_cycle(int a, int b) const {
 bool RegionPartition::worth_it(const LoopProgram& program) const {
   for (const auto& [id, times] : program.work) {
     if (c_.free[static_cast<size_t>(id.index)] != 0) continue;
-    if (times > (costly(g_.node(id).op) ? 1.05 : 3.05)) return false;
+    if (times > (ir::is_costly(g_.node(id).op) ? 1.05 : 3.05)) return false;
   }
   std::set<ValueId> buffers;
   for (const LoopExpr& e : program.exprs)
@@ -273,7 +235,7 @@ bool RegionPartition::try_merge(int into, int from) {
   Cluster& a = clusters_[static_cast<size_t>(into)];
   Cluster& b = clusters_[static_cast<size_t>(from)];
   if (into == from || a.library || b.library || !a.alive || !b.alive) return false;
-  if (a.group.nodes.size() + b.group.nodes.size() > kMaxNodes) return false;
+  if (a.group.nodes.size() + b.group.nodes.size() > ir::kMaxGroupNodes) return false;
   if (makes_cycle(into, from)) return false;
   Group merged;
   merged.nodes = a.group.nodes;

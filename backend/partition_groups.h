@@ -11,7 +11,6 @@ namespace cad::backend::fuse {
 
 enum class NodeClass : uint8_t { kNone, kLibrary, kFusible };
 NodeClass classify(const ir::Node& n);
-bool is_view_op(const ir::Graph& g, const ir::Node& n);
 // The node's result as a view of its operand's storage; nullopt where strides cannot say it.
 std::optional<Layout> view_layout(const RegionContext& c, const ir::Node& n, const Layout& operand);
 Layout dense_layout(const RegionContext& c, ir::ValueId v);
@@ -45,7 +44,6 @@ class RegionPartition {
   std::vector<ir::ValueId> stored_by(const std::vector<ir::NodeId>& nodes, int a, int b) const;
   bool worth_it(const LoopProgram& program) const;
   std::vector<Cluster> ordered() const;
-  [[nodiscard]] bool dense_operands(const ir::Node& n) const;
   std::set<ir::ValueId> read_by(const Cluster& c) const;
   int cluster_of(ir::NodeId n) const { return cluster_[static_cast<size_t>(n.index)]; }
 

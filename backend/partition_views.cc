@@ -1,9 +1,10 @@
-// backend/partition_views.cc -- which ops are views, and the strides of their results.
+// backend/partition_views.cc -- the strides of the results of views, where strides can say them.
 // See backend/partition_groups.h.
 #include <algorithm>
 
 #include "backend/partition_groups.h"
 #include "base/check.h"
+#include "ir/step_kinds.h"
 
 namespace cad::backend::fuse {
 
@@ -11,39 +12,8 @@ using ir::DimId;
 using ir::Op;
 
 NodeClass classify(const ir::Node& n) {
-  switch (n.op) {
-    case Op::kInput:
-      return NodeClass::kNone;
-    case Op::kContract:
-    case Op::kScatterAdd:
-    case Op::kTopK:
-    case Op::kCumSum:
-    case Op::kSlots:
-    case Op::kRepeat:
-    case Op::kAttention:
-    case Op::kAttentionGrad:
-      return NodeClass::kLibrary;
-    default:
-      return NodeClass::kFusible;
-  }
-}
-
-bool is_view_op(const ir::Graph& g, const ir::Node& n) {
-  switch (n.op) {
-    case Op::kRename:
-    case Op::kReshape:
-    case Op::kTranspose:
-    case Op::kSlice:
-    case Op::kFlip:
-    case Op::kBroadcast:
-    case Op::kStop:
-    case Op::kStepTotal:
-      return true;
-    case Op::kCast:
-      return g.type(n.operands[0]).dtype == g.type(n.results[0]).dtype;
-    default:
-      return false;
-  }
+  if (n.op == Op::kInput) return NodeClass::kNone;
+  return ir::is_library_step(n.op) ? NodeClass::kLibrary : NodeClass::kFusible;
 }
 
 Layout dense_layout(const RegionContext& c, ir::ValueId v) {

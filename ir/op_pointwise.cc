@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ir/op_pointwise_grad.h"  // defines: gradient rules
+#include "ir/op_pointwise_value.h"
 #include "ir/op_rules.h"
 
 namespace cad::ir {
@@ -150,8 +151,9 @@ double cast_to(double x, DType dtype) {
   return std::trunc(std::min(std::max(x, -2147483648.0), 2147483647.0));
 }
 
-// One element; `x` holds the operands' values.
-double apply(Op op, const double* x, DType operand, DType result) {
+}  // namespace
+
+double pointwise_value(Op op, const double* x, DType operand, DType result) {
   const double a = x[0], b = x[1];
   switch (op) {
     case Op::kAdd:
@@ -226,6 +228,8 @@ double apply(Op op, const double* x, DType operand, DType result) {
   }
 }
 
+namespace {
+
 std::vector<Tensor> pointwise_eval(const Graph& g, const Node& n, Operands in,
                                    EvalContext& context) {
   const Type& type = result_type(g, n);
@@ -239,7 +243,7 @@ std::vector<Tensor> pointwise_eval(const Graph& g, const Node& n, Operands in,
   walk(axes, [&](const Index& i) {
     double x[3] = {0, 0, 0};
     for (size_t k = 0; k < operands.size(); ++k) x[k] = operands[k](i);
-    out.data[at++] = apply(n.op, x, operand, type.dtype);
+    out.data[at++] = pointwise_value(n.op, x, operand, type.dtype);
   });
   return {out};
 }

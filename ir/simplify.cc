@@ -4,8 +4,8 @@
 // scalar expression, which is evaluated in double when dims are bound.
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
+#include "ir/op_pointwise_value.h"
 #include "ir/passes.h"
 #include "ir/rewrite.h"
 
@@ -51,23 +51,9 @@ bool whole_function(Op op) {
          op == Op::kMax;
 }
 
-std::optional<bool> compare(Op op, double a, double b) {
-  switch (op) {
-    case Op::kEq:
-      return a == b;
-    case Op::kNe:
-      return a != b;
-    case Op::kLt:
-      return a < b;
-    case Op::kLe:
-      return a <= b;
-    case Op::kGt:
-      return a > b;
-    case Op::kGe:
-      return a >= b;
-    default:
-      return std::nullopt;
-  }
+bool is_comparison(Op op) {
+  return op == Op::kEq || op == Op::kNe || op == Op::kLt || op == Op::kLe || op == Op::kGt ||
+         op == Op::kGe;
 }
 
 // Whether every value of `from` is a value of `to`.
@@ -151,8 +137,10 @@ class Simplifier {
     const bool narrow = operand_type == DType::kBF16 || operand_type == DType::kF16;
     if (result.dtype == DType::kBool && args.size() == 2 && !narrow) {
       const auto x = args[0].number(), y = args[1].number();
-      const auto truth = x && y ? compare(node.op, *x, *y) : std::nullopt;
-      return truth ? b.constant(Scalar(*truth ? 1.0 : 0.0), DType::kBool) : ValueId{};
+      if (!x || !y || !is_comparison(node.op)) return {};
+      const double sides[] = {*x, *y};
+      return b.constant(Scalar(pointwise_value(node.op, sides, operand_type, DType::kBool)),
+                        DType::kBool);
     }
     if (node.op == Op::kCast) {
       const DType to = result.dtype;

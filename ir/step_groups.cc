@@ -13,14 +13,13 @@
 #include <unordered_map>
 
 #include "ir/op.h"
+#include "ir/step_kinds.h"
 
 namespace cad::ir {
 
 namespace {
 
-constexpr size_t kMaxNodes = 160;  // of a group, as in the backend
-constexpr int kFreeChain = 10;     // ops of a chain that is evaluated in every user
-constexpr double kSlack = 1e-9;    // relative, of equal volumes
+constexpr double kSlack = 1e-9;  // relative, of equal volumes
 constexpr double kMayRepeat = 3.05;
 
 enum class Kind : uint8_t { kNone, kLibrary, kView, kFree, kFusible };
@@ -29,47 +28,9 @@ bool same(double a, double b) {
   return std::abs(a - b) <= kSlack * std::max(std::abs(a), std::abs(b));
 }
 
-bool is_library(Op op) {
-  switch (op) {
-    case Op::kContract:
-    case Op::kScatterAdd:
-    case Op::kTopK:
-    case Op::kCumSum:
-    case Op::kSlots:
-    case Op::kRepeat:
-    case Op::kAttention:
-    case Op::kAttentionGrad:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_view(const Graph& g, const Node& n) {
-  switch (n.op) {
-    case Op::kRename:
-    case Op::kReshape:
-    case Op::kTranspose:
-    case Op::kSlice:
-    case Op::kFlip:
-    case Op::kBroadcast:
-    case Op::kStop:
-    case Op::kStepTotal:
-      return true;
-    case Op::kCast:
-      return g.type(n.operands[0]).dtype == g.type(n.results[0]).dtype;
-    default:
-      return false;
-  }
-}
-
 // Views whose elements do not lie one after the other.
 bool is_sparse_view(Op op) {
   return op == Op::kTranspose || op == Op::kSlice || op == Op::kFlip || op == Op::kBroadcast;
-}
-
-bool wants_dense(Op op) {
-  return is_library(op) && op != Op::kContract && op != Op::kAttention && op != Op::kAttentionGrad;
 }
 
 bool is_reduction(Op op) {
@@ -84,24 +45,6 @@ bool is_reduction(Op op) {
       return true;
     default:
       return false;
-  }
-}
-
-bool is_light(const Node& n) {
-  if (std::string(op_family(n.op)) != "pointwise") return false;
-  switch (n.op) {
-    case Op::kExp:
-    case Op::kLog:
-    case Op::kTanh:
-    case Op::kErf:
-    case Op::kSigmoid:
-    case Op::kSoftplus:
-    case Op::kSin:
-    case Op::kCos:
-    case Op::kPow:
-      return false;
-    default:
-      return true;
   }
 }
 
@@ -162,7 +105,7 @@ class RegionCut {
     for (ValueId v : g_.region(region_).results) dense.insert(v);
     for (NodeId id : nodes_) {
       const Node& n = g_.node(id);
-      if (wants_dense(n.op)) dense.insert(n.operands.begin(), n.operands.end());
+      if (wants_dense_operands(n.op)) dense.insert(n.operands.begin(), n.operands.end());
     }
     std::unordered_map<ValueId, int> chain;
     for (ValueId v : g_.region(region_).args) {
@@ -173,7 +116,7 @@ class RegionCut {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Node& n = node(i);
       const ValueId result = n.results[0];
-      if (n.op == Op::kInput || is_library(n.op)) {
+      if (n.op == Op::kInput || is_library_step(n.op)) {
         kinds_[i] = n.op == Op::kInput ? Kind::kNone : Kind::kLibrary;
         for (ValueId v : n.results) {
           base_[static_cast<size_t>(v.index)] = v;
@@ -181,16 +124,16 @@ class RegionCut {
         }
         continue;
       }
-      const bool view = is_view(g_, n);
+      const bool view = is_view_op(g_, n);
       int length = view ? 0 : 1;
-      bool light =
-          view || n.op == Op::kConst || n.op == Op::kIota || n.op == Op::kSelect || is_light(n);
+      bool light = view || n.op == Op::kConst || n.op == Op::kIota || n.op == Op::kSelect ||
+                   is_light_arithmetic(n.op);
       for (ValueId v : n.operands) {
         const auto found = chain.find(v);
         if (found == chain.end()) light = false;
         if (found != chain.end()) length += found->second;
       }
-      light = light && length <= kFreeChain;
+      light = light && length <= kMaxFreeChain;
       if (light || g_.type(result).rank() == 0) chain[result] = light ? length : 0;
       const bool apart = view && is_sparse(n.operands[0], n.op) && dense.count(result) != 0;
       if (view && !apart) {
@@ -305,7 +248,7 @@ class RegionCut {
       const Node& n = node(i);
       const double mine = is_reduction(n.op) ? volume(n.operands[0]) : volume(n.results[0]);
       if (full <= mine * kMayRepeat || (rows != 0 && mine <= rows * (1 + kSlack))) continue;
-      if (n.op == Op::kConst || n.op == Op::kIota || n.op == Op::kSelect || is_view(g_, n))
+      if (n.op == Op::kConst || n.op == Op::kIota || n.op == Op::kSelect || is_view_op(g_, n))
         continue;
       return false;
     }
@@ -316,7 +259,7 @@ class RegionCut {
     Group& a = groups_[static_cast<size_t>(consumer)];
     Group& b = groups_[static_cast<size_t>(producer)];
     if (a.library || b.library || !a.alive || !b.alive) return false;
-    if (a.nodes.size() + b.nodes.size() > kMaxNodes) return false;
+    if (a.nodes.size() + b.nodes.size() > kMaxGroupNodes) return false;
     std::vector<size_t> merged;
     std::merge(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(),
                std::back_inserter(merged));
