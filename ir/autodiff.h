@@ -14,7 +14,7 @@
 namespace cad::ir {
 
 // Which values of a loop's body its backward body reads back. By default a minimum cut: the fewest
-// bytes an iteration, with contractions, reductions and attention never computed twice.
+// bytes an iteration, with contractions, reductions, attention and collectives never done twice.
 struct SavePolicy {
   enum class Choice : uint8_t { kAuto, kSave, kRecompute };
   // Asked once for every body value that the backward body may need; empty: kAuto for all.

@@ -138,6 +138,10 @@ bool never_recomputed(const Node& node) {
     case Op::kTopK:
     case Op::kSlots:
     case Op::kUnwindow:
+    case Op::kAllReduce:
+    case Op::kAllGather:
+    case Op::kReduceScatter:
+    case Op::kAllToAll:
       return true;
     default:
       return false;

@@ -135,6 +135,7 @@ class Scratch {
 }  // namespace
 
 BackwardCosts::BackwardCosts(const Graph& g) : g_(g), scratch_(std::make_unique<Graph>()) {
+  scratch_->mesh = g.mesh;
   scratch_->dims = g.dims;
 }
 

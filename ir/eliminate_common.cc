@@ -1,5 +1,6 @@
 // ir/eliminate_common.cc -- equal nodes of a region become one (value numbering by hash). Random
-// ops are functions of their site, step and operands, so they take part. Loops do not.
+// ops are functions of their site, step and operands, so they take part; so do collectives, as
+// every device merges the same ones. Loops do not.
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
@@ -34,6 +35,8 @@ size_t hash_of(const Node& node) {
   mix(hash, static_cast<size_t>(a.dtype));
   mix(hash, static_cast<size_t>(a.input.index + 1));
   mix(hash, std::hash<std::string_view>()(a.site));
+  mix(hash, a.axes);
+  mix(hash, static_cast<size_t>(a.reduction));
   if (a.scalar.kind() == Scalar::Kind::kNumber) mix(hash, std::hash<double>()(*a.scalar.number()));
   return hash;
 }

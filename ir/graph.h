@@ -28,6 +28,17 @@ struct DimGroup {
   bool operator==(const DimGroup&) const = default;
 };
 
+// How a collective combines its members' tensors.
+enum class Reduction : uint8_t { kSum, kMax, kMin };
+
+// One axis of the devices' mesh: the ops of family `comm` and Dim::axes name axes by their place in
+// Graph::mesh. The last axis joins neighbouring device numbers.
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+  bool operator==(const MeshAxis&) const = default;
+};
+
 // Attributes; which ones an op reads is listed in ir/ops.def. Unused ones keep their default.
 struct Attrs {
   std::vector<DimId> dims;
@@ -44,6 +55,9 @@ struct Attrs {
   bool causal = false, masked = false;
   Scalar p;
   std::vector<DimId> probs;
+  // collectives and axis_index: bit a is axis a of Graph::mesh
+  uint32_t axes = 0;
+  Reduction reduction = Reduction::kSum;
   bool operator==(const Attrs&) const = default;
 };
 
@@ -130,6 +144,7 @@ struct Output {
 };
 
 struct Graph {
+  std::vector<MeshAxis> mesh;  // the devices that all run this graph; empty: one device
   std::vector<Dim> dims;
   std::vector<Value> values;
   std::vector<Node> nodes;

@@ -3,6 +3,7 @@
 // dtype after every op, else kept in double (gradient checks by central differences).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,10 +27,15 @@ struct EvalContext {
   bool round = false;
   // By DimId::index; shorter or empty: the others are whole. Ops that count positions, draw, look
   // up or divide by a size go by these, so that a part gives its part of the whole's values (or its
-  // summand: mean, look-ups; dims that are normalised over must be whole).
+  // summand: mean, look-ups; dims that are normalised over must be whole). Dim::whole says the same
+  // of a dim, but only to ops that draw and to attention: all else counts within the part.
   std::vector<Shard> shards;
   // step_total: sums over micro-batches, in node order; empty: one micro-batch (identity)
   std::map<int32_t, double> totals;
+  // One device of Graph::mesh: its coordinates, and what carries out a collective on its operand
+  // (ir/collective.h says what the result is). Without: a graph of one device.
+  std::vector<int> coordinates;
+  std::function<Tensor(const Node& node, const Tensor& x)> collective;
   const std::vector<Tensor>* inputs = nullptr;  // set by interpret(): what `input` nodes read
 };
 

@@ -148,6 +148,7 @@ class Compactor {
   explicit Compactor(const Graph& from) : from_(from), values_(from.values.size()) {}
 
   Graph run() {
+    to_.mesh = from_.mesh;
     to_.dims = from_.dims;
     to_.batch_dim = from_.batch_dim;
     to_.inputs = from_.inputs;

@@ -12,10 +12,11 @@
 
 namespace cad::ir {
 
-// Parallel to the enumerators of InputKind, Init::Kind and Input::Decay.
+// Parallel to the enumerators of InputKind, Init::Kind, Saving, Reduction and Input::Decay.
 inline constexpr std::array<const char*, 4> kInputKinds = {"param", "state", "data", "other"};
 inline constexpr std::array<const char*, 4> kInitKinds = {"zeros", "constant", "normal", "uniform"};
 inline constexpr std::array<const char*, 4> kSavings = {"auto", "keep", "recompute", "checkpoint"};
+inline constexpr std::array<const char*, 3> kReductions = {"sum", "max", "min"};
 inline constexpr std::array<const char*, 3> kDecays = {"by_rank", "always", "never"};
 
 std::string text_quote(const std::string& text);  // with \" \\ \n escaped

@@ -94,9 +94,9 @@ class Lexer {
 class Parser {
  public:
   explicit Parser(const std::string& text) : lex_(text) {
-    for (int i = 0; i <= static_cast<int>(Op::kAttentionGrad); ++i) {
-      ops_[op_name(static_cast<Op>(i))] = static_cast<Op>(i);
-    }
+#define CAD_OP(enumerator, text, family) ops_[text] = Op::enumerator;
+#include "ir/ops.def"
+#undef CAD_OP
   }
 
   Result<Graph> run() {
@@ -114,7 +114,9 @@ class Parser {
     error_ = message;
     error_line_ = lex_.line();
   }
-  [[nodiscard]] bool ok() const { return error_.empty(); }
+  [[nodiscard]] bool ok() const {
+    return error_.empty();
+  }
   bool accept(const std::string& text) {
     if (!ok() || !lex_.is(text)) return false;
     lex_.advance();
@@ -131,8 +133,12 @@ class Parser {
     lex_.advance();
     return text;
   }
-  std::string word(const char* what) { return take(Kind::kWord, what); }
-  std::string quoted(const char* what) { return take(Kind::kString, what); }
+  std::string word(const char* what) {
+    return take(Kind::kWord, what);
+  }
+  std::string quoted(const char* what) {
+    return take(Kind::kString, what);
+  }
   std::string name(const char* what) {
     return take(lex_.kind() == Kind::kString ? Kind::kString : Kind::kWord, what);
   }
@@ -187,6 +193,24 @@ class Parser {
       list.push_back(dim());
     }
     return list;
+  }
+  std::vector<int8_t> axis_list() {
+    std::vector<int8_t> list;
+    expect("[");
+    while (ok() && !accept("]")) {
+      if (!list.empty()) expect(",");
+      const std::string text = name("an axis");
+      size_t at = 0;
+      while (at < g_.mesh.size() && g_.mesh[at].name != text) ++at;
+      if (ok() && (at == g_.mesh.size() || at >= 32)) fail(fmt::format("no axis `{}`", text));
+      list.push_back(static_cast<int8_t>(at));
+    }
+    return list;
+  }
+  uint32_t axis_set() {
+    uint32_t set = 0;
+    for (const int8_t a : axis_list()) set |= ok() ? 1U << a : 0;
+    return set;
   }
   DType dtype(const std::string& text) {
     for (DType d : {DType::kF32, DType::kBF16, DType::kF16, DType::kI32, DType::kBool}) {
@@ -261,16 +285,34 @@ class Parser {
     expect("graph");
     std::string batch;
     if (accept("batch")) batch = name("a dim");
+    while (accept("axis")) {
+      MeshAxis axis;
+      axis.name = name("an axis");
+      expect("=");
+      axis.size = integer();
+      g_.mesh.push_back(std::move(axis));
+    }
+    std::vector<std::pair<size_t, std::string>> parts;  // of dims that may stand further down
     while (accept("dim")) {
       const std::string text = name("a dim");
       expect("=");
       Dim d{text, size(), false};
       d.pack = accept("pack");
+      if (accept("part")) {
+        expect("of");
+        parts.emplace_back(g_.dims.size(), name("a dim"));
+        expect("over");
+        d.axes = axis_list();
+      }
       if (!ok()) return;
       if (!dims_.emplace(text, DimId{static_cast<int32_t>(g_.dims.size())}).second) {
         fail(fmt::format("dim `{}` is declared twice", text));
       }
       g_.dims.push_back(std::move(d));
+    }
+    for (const auto& [part, whole] : parts) {
+      if (dims_.count(whole) == 0) return fail(fmt::format("no dim `{}`", whole));
+      g_.dims[part].whole = dims_.at(whole);
     }
     if (!batch.empty()) {
       if (dims_.count(batch) == 0) fail(fmt::format("no dim `{}`", batch));
@@ -336,9 +378,9 @@ class Parser {
       (key == "reverse" ? a.reverse : key == "causal" ? a.causal : a.masked) = true;
       return true;
     }
-    static const std::array<const char*, 15> kKeys = {
-        "dims", "groups",   "dim",   "to",    "window", "start", "scalar", "stride",
-        "pad",  "dilation", "dtype", "input", "site",   "p",     "probs"};
+    static const std::array<const char*, 17> kKeys = {
+        "dims",     "groups", "dim",   "to",   "window", "start", "scalar", "stride",   "pad",
+        "dilation", "dtype",  "input", "site", "p",      "probs", "axes",   "reduction"};
     const bool known = std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() || key == "scope";
     if (!known) return false;
     lex_.advance();
@@ -358,6 +400,9 @@ class Parser {
     if (key == "site") a.site = quoted("a site");
     if (key == "p") a.p = scalar();
     if (key == "probs") a.probs = dim_list();
+    if (key == "axes") a.axes = axis_set();
+    if (key == "reduction")
+      a.reduction = static_cast<Reduction>(choice(kReductions, "a reduction"));
     if (key == "scope") scope = quoted("a scope");
     return true;
   }

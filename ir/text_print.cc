@@ -2,7 +2,9 @@
 // outputs last. Values are numbered in textual order, so printing is canonical; text_parse.cc reads
 // it back. Scopes are kept, source spans are not.
 //
+//   axis dp = 2
 //   dim K = "D/H"
+//   dim B.1 = "3" part of B over [dp]
 //   input 0 param "h.{}.Wq" loop_dims=1 init=normal(0.02)
 //   begin
 //     %q.7: [B, T, H, K] = contract(%x.3, %Wq.4) dims=[D] scope="h.{}.attention"
@@ -25,9 +27,11 @@ class Printer {
   std::string run() {
     out_ = "graph\n";
     if (g_.batch_dim.valid()) line(fmt::format("batch {}", dim(g_.batch_dim)));
+    for (const MeshAxis& axis : g_.mesh)
+      line(fmt::format("axis {} = {}", text_word(axis.name), axis.size));
     for (const Dim& d : g_.dims) {
-      line(fmt::format("dim {} = {}{}", text_word(d.name), text_quote(d.size.str()),
-                       d.pack ? " pack" : ""));
+      line(fmt::format("dim {} = {}{}{}", text_word(d.name), text_quote(d.size.str()),
+                       d.pack ? " pack" : "", part(d)));
     }
     for (size_t i = 0; i < g_.inputs.size(); ++i) input(i);
     line("begin");
@@ -44,6 +48,24 @@ class Printer {
   void line(const std::string& text) { out_ += text + "\n"; }
 
   std::string dim(DimId id) const { return id.valid() ? text_word(g_.dim(id).name) : "?"; }
+
+  std::string axis(size_t index) const {
+    return index < g_.mesh.size() ? text_word(g_.mesh[index].name) : "?";
+  }
+  std::string axes(uint32_t set) const {
+    std::string text;
+    for (size_t a = 0; a < 32; ++a) {
+      if ((set >> a & 1) != 0) text += (text.empty() ? "" : ", ") + axis(a);
+    }
+    return "[" + text + "]";
+  }
+  // " part of B over [dp, tp]"
+  std::string part(const Dim& d) const {
+    if (!d.whole.valid()) return "";
+    std::string text;
+    for (const int8_t a : d.axes) text += (text.empty() ? "" : ", ") + axis(static_cast<size_t>(a));
+    return fmt::format(" part of {} over [{}]", dim(d.whole), text);
+  }
 
   std::string dims(const std::vector<DimId>& list) const {
     std::string text = "[";
@@ -140,6 +162,9 @@ class Printer {
     if (a.masked) text += " masked";
     if (!(a.p == plain.p)) text += " p=" + text_scalar(a.p);
     if (!a.probs.empty()) text += " probs=" + dims(a.probs);
+    if (a.axes != 0) text += " axes=" + axes(a.axes);
+    if (a.reduction != plain.reduction)
+      text += fmt::format(" reduction={}", kReductions[static_cast<size_t>(a.reduction)]);
     return text;
   }
 

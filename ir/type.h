@@ -37,6 +37,12 @@ struct Dim {
   std::string name;
   Size size;
   bool pack = false;  // `..` of a generic definition being checked; never in a lowered graph
+  // Of a graph that every device of a mesh runs: this is one device's stretch of `whole`, which
+  // these axes of Graph::mesh split, outermost first, into ceil-sized parts of parts. `size` is
+  // that of the first device; the last ones may own less of it (ir/shard.h), and what lies beyond
+  // is arbitrary. Invalid and empty: an ordinary dim.
+  DimId whole = {};
+  std::vector<int8_t> axes = {};
 };
 
 struct Type {

@@ -5,11 +5,15 @@
 //   V4 types are those the op's shape rule gives (also its constraints), dims unique within a type
 //   V5 loop operands, args, results: counts and types   V6 outputs parallel to region 0's results
 //   V7 inputs and their nodes agree                     V8 no pack dims, dim names unique
+//   V9 a mesh's axes have names and sizes of their own; a dim's part is split by axes of the mesh,
+//      each once, and as large as ir/shard.h says (where sizes are numbers)
 // Linear in the size of the graph: type sizes are compared by dim id, never evaluated.
+#include <algorithm>
 #include <unordered_set>
 
 #include "base/check.h"
 #include "ir/op.h"
+#include "ir/shard.h"
 #include "ir/text.h"
 
 namespace cad::ir {
@@ -28,6 +32,7 @@ class Verifier {
 
   std::vector<std::string> run() {
     if (g_.regions.empty()) return {"V1: no top-level region"};
+    check_mesh();
     check_dims();
     check_region(RegionId{0}, NodeId{});
     check_outputs();
@@ -51,8 +56,39 @@ class Verifier {
     for (const Dim& dim : g_.dims) {
       if (dim.pack) fault("V8: dim `{}` is a pack", dim.name);
       if (!names.insert(dim.name).second) fault("V8: two dims are named `{}`", dim.name);
+      check_part(dim);
     }
     if (g_.batch_dim.valid() && !in(g_.dims, g_.batch_dim)) fault("V1: batch dim out of range");
+  }
+
+  void check_mesh() {
+    if (g_.mesh.size() > kMaxMeshAxes) fault("V9: a mesh of {} axes", g_.mesh.size());
+    std::unordered_set<std::string> names;
+    for (const MeshAxis& axis : g_.mesh) {
+      if (!names.insert(axis.name).second) fault("V9: two axes are named `{}`", axis.name);
+      if (axis.size < 1) fault("V9: axis `{}` has size {}", axis.name, axis.size);
+    }
+  }
+
+  void check_part(const Dim& dim) {
+    if (!dim.whole.valid()) {
+      if (!dim.axes.empty()) fault("V9: dim `{}` is split but no part of a dim", dim.name);
+      return;
+    }
+    if (!in(g_.dims, dim.whole) || g_.dim(dim.whole).whole.valid())
+      return fault("V9: dim `{}` is no part of a whole dim", dim.name);
+    for (size_t i = 0; i < dim.axes.size(); ++i) {
+      const int8_t axis = dim.axes[i];
+      if (axis < 0 || static_cast<size_t>(axis) >= g_.mesh.size())
+        return fault("V9: dim `{}` is split by axis {}, which the mesh lacks", dim.name, axis);
+      if (g_.mesh[static_cast<size_t>(axis)].size < 1) return;  // reported already
+      if (std::find(dim.axes.begin(), dim.axes.begin() + static_cast<ptrdiff_t>(i), axis) !=
+          dim.axes.begin() + static_cast<ptrdiff_t>(i))
+        fault("V9: dim `{}` is split twice by axis {}", dim.name, axis);
+    }
+    const auto whole = g_.dim(dim.whole).size.constant();
+    if (whole && dim.size.constant() != part_extent(g_, *whole, dim.axes))
+      fault("V9: dim `{}` is {}, not a part of {} by its axes", dim.name, dim.size.str(), *whole);
   }
 
   bool check_type(const Type& type) {

@@ -453,9 +453,10 @@ TEST(Gradient, EveryRuleAgainstCentralDifferences) {
 TEST(Gradient, EveryOpWithARuleHasACase) {
   std::set<Op> tested;
   for (const Case& c : all_cases()) tested.insert(c.op);
-#define CAD_OP(enumerator, text, family)                 \
-  if (op_info(Op::enumerator).grad != nullptr) {         \
-    EXPECT_EQ(tested.count(Op::enumerator), 1U) << text; \
+// Collectives need more than one device: op_comm_test.cc.
+#define CAD_OP(enumerator, text, family)                                           \
+  if (op_info(Op::enumerator).grad != nullptr && #family != std::string("comm")) { \
+    EXPECT_EQ(tested.count(Op::enumerator), 1U) << text;                           \
   }
 #include "ir/ops.def"
 #undef CAD_OP

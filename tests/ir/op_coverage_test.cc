@@ -37,7 +37,7 @@ TEST(Registry, EveryOpIsWhole) {
 
 TEST(Registry, EveryOpHasATest) {
   std::string text;
-  for (const char* family : {"pointwise", "reduce", "move", "index", "other"}) {
+  for (const char* family : {"pointwise", "reduce", "move", "index", "comm", "other"}) {
     std::ifstream in(std::string(COLAUTO_SOURCE_DIR) + "/tests/ir/op_" + family + "_test.cc");
     ASSERT_TRUE(in.good()) << family;
     std::stringstream all;
@@ -61,6 +61,7 @@ TEST(Registry, EveryOpHasATest) {
 // Shape rules read text from files too: wrong counts, dims and ids must be errors, never crashes.
 TEST(Registry, RulesSurviveAnyOperands) {
   Bench t;
+  t.g.mesh = {{"a", 2}, {"b", 2}};
   std::vector<ValueId> pool{t.x("x", {"A", "B"}), t.x("s", {}), t.number(1), t.bools("c", {"A"}),
                             t.given("ids", t.type(DType::kI32, {"B"}), {})};
   for (const Row& row : kRows) {
@@ -78,6 +79,7 @@ TEST(Registry, RulesSurviveAnyOperands) {
       attrs.window = any();
       attrs.input = {static_cast<int32_t>(t.random() * 9) - 1};
       attrs.masked = t.random() < 0.5;
+      attrs.axes = static_cast<uint32_t>(t.random() * 9);
       const ShapeResult result = op_info(row.op).shape(t.g, operands, attrs);
       EXPECT_TRUE(!result.errors.empty() || !result.types.empty()) << row.enumerator;
     }

@@ -73,9 +73,12 @@ TEST(StrategyExecution, EveryStrategyOfEveryOp) {
     }
   }
   EXPECT_GT(count, 4000U);
-#define CAD_OP(enumerator, text, family)                                             \
-  EXPECT_EQ(seen.count(ir::Op::enumerator), text == std::string("repeat") ? 0U : 1U) \
-      << "no case for " << text;
+  // repeat has no rule; collectives come after strategies are chosen.
+#define CAD_OP(enumerator, text, family)                                               \
+  if (std::string(#family) != "comm" && text != std::string("axis_index")) {           \
+    EXPECT_EQ(seen.count(ir::Op::enumerator), text == std::string("repeat") ? 0U : 1U) \
+        << "no case for " << text;                                                     \
+  }
 #include "ir/ops.def"
 #undef CAD_OP
 }
