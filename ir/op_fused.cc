@@ -115,8 +115,8 @@ Tensor scores(const Graph& g, const Node& n, Operands in, const Tensor* mask, si
   const Tensor all = filled(g, Type{}, context.bindings, 1);
   const Named shown(probs, mask != nullptr ? operand_type(g, n, mask_operand).dims : Dims{},
                     mask != nullptr ? *mask : all);
-  const int64_t ahead =
-      shard_of(g, n.attrs.dims[0], context).offset - shard_of(g, n.attrs.dims[1], context).offset;
+  const int64_t ahead = place_in_whole(g, n.attrs.dims[0], context).offset -
+                        place_in_whole(g, n.attrs.dims[1], context).offset;
   size_t at = 0;
   walk(probs, [&](const Index& i) {
     const bool hidden = shown(i) == 0 || (n.attrs.causal && i[key] > i[t] + ahead);

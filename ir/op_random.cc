@@ -18,8 +18,8 @@ RandomStream::RandomStream(const Graph& g, const std::string& site, Operands num
   for (const Tensor* number : numbers) loops.push_back(static_cast<int64_t>(number->data[0]));
   key_ = stream_key(context.seed, site_hash(site), loops);
   for (DimId d : dims) {
-    const bool rows = d == g.batch_dim && context.step_rows > 0;
-    const Shard shard = shard_of(g, d, context);
+    const bool rows = counts_rows(g, d) && context.step_rows > 0;
+    const Shard shard = place_in_whole(g, d, context);
     extents_.push_back(rows ? context.step_rows : shard.whole);
     shifts_.push_back(shard.offset + (rows ? context.row_offset : 0));
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ir/shard.h"
+
 namespace cad::ir {
 
 using Code = ShapeError::Code;
@@ -218,6 +220,20 @@ Shard shard_of(const Graph& g, DimId dim, const EvalContext& context) {
   const auto at = static_cast<size_t>(dim.index);
   if (at < context.shards.size() && context.shards[at].whole >= 0) return context.shards[at];
   return {0, extent_of(g, dim, context.bindings)};
+}
+
+Shard place_in_whole(const Graph& g, DimId dim, const EvalContext& context) {
+  const DimId whole = g.dim(dim).whole;
+  const auto at = static_cast<size_t>(dim.index);
+  const bool given = at < context.shards.size() && context.shards[at].whole >= 0;
+  if (given || !whole.valid()) return shard_of(g, dim, context);
+  return {shard_offset(g, dim, context.coordinates, context.bindings),
+          extent_of(g, whole, context.bindings)};
+}
+
+bool counts_rows(const Graph& g, DimId dim) {
+  if (!g.batch_dim.valid()) return false;
+  return dim == g.batch_dim || g.dim(dim).whole == g.batch_dim;
 }
 
 double evaluated(const Scalar& scalar, const Bindings& bindings) {

@@ -138,5 +138,10 @@ inline const Type& result_type(const Graph& g, const Node& n, size_t i = 0) {
 double evaluated(const Scalar& scalar, const Bindings& bindings);
 // Offset 0 and the dim's own extent where the context has no shard of it.
 Shard shard_of(const Graph& g, DimId dim, const EvalContext& context);
+// The same, and of a device's part of a dim where the part begins in the whole: for ops whose
+// values depend on the place in the whole tensor (draws, causal masks) wherever it is computed.
+Shard place_in_whole(const Graph& g, DimId dim, const EvalContext& context);
+// Whether a dim counts rows of the batch: the batch dim or a part of it.
+bool counts_rows(const Graph& g, DimId dim);
 
 }  // namespace cad::ir

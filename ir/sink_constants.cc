@@ -18,6 +18,7 @@ bool cheap(Op op) {
   switch (op) {
     case Op::kConst:
     case Op::kIota:
+    case Op::kAxisIndex:
     case Op::kBroadcast:
     case Op::kRename:
     case Op::kTranspose:
