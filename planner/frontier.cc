@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "planner/exact.h"
+#include "planner/exact_proof.h"
 #include "planner/priced.h"
 
 namespace cad::planner {
@@ -22,9 +23,11 @@ struct Search::Impl {
   double start = 0;  // where to look first
   const Mask* mask = nullptr;
   double incumbent = std::numeric_limits<double>::infinity();
-  double tolerance = 0.004;  // a gap that is small enough
-  double exact_s = 0;        // for solve_exactly; 0: not asked for
-  double least_moment = 0;   // memory that every plan has for a moment
+  double tolerance = 0.004;                // a gap that is small enough
+  double exact_s = 0;                      // for solve_exactly; 0: not asked for
+  int64_t work = 0;                        // for prove()
+  double least_moment = 0;                 // memory that every plan has for a moment
+  double bound_price = 0, bound_hide = 0;  // of the best bound of the last line
 
   explicit Impl(const Problem& problem) : p(problem) {
     for (const RegionProblem& r : p.regions) {
@@ -88,6 +91,13 @@ struct Search::Impl {
     return point;
   }
 
+  void raise(double& bound, double value, double lambda) {
+    if (value <= bound) return;
+    bound = value;
+    bound_price = lambda;
+    bound_hide = hide;
+  }
+
   // Mixes of the two plans in every loop of the top level: as much of the fast one as fits.
   void mix(Found& found, const Point& fast, const Point& small, double budget, double limit) {
     const Priced priced(p, {small.price, limit, hide, mask});
@@ -120,7 +130,7 @@ struct Search::Impl {
       if (!(lambda > 0)) break;
       Point middle = at(found, lambda, budget, limit);
       price = lambda;
-      bound = std::max(bound, safe(middle.value) - lambda * room);
+      raise(bound, safe(middle.value) - lambda * room, lambda);
       if (bound >= incumbent) return;
       const double line = weighted(fast.e) + lambda * fast.bytes();
       if (middle.value >= line * (1 - 2e-6)) break;
@@ -143,7 +153,7 @@ struct Search::Impl {
     for (int i = 0; i < 4 && !(have_fast && have_small); ++i) {
       Point point = at(found, lambda, budget, limit);
       if (!found.exact || !point.e.valid) return false;
-      bound = std::max(bound, safe(point.value) - lambda * room);
+      raise(bound, safe(point.value) - lambda * room, lambda);
       price = lambda;
       if (bound >= incumbent) return true;
       if (point.e.peak <= budget) {
@@ -173,7 +183,8 @@ struct Search::Impl {
     Point fast = at(found, 0, budget, limit);
     if (!found.exact) return 0;
     if (!fast.e.valid) return std::numeric_limits<double>::infinity();
-    double bound = safe(fast.value);
+    double bound = -std::numeric_limits<double>::infinity();
+    raise(bound, safe(fast.value), 0);
     price = 0;
     if (bound >= incumbent) return bound;
     if (fast.e.peak <= budget || !std::isfinite(budget)) {
@@ -195,7 +206,7 @@ struct Search::Impl {
     if (small.e.peak > budget) {
       // is there room at all? the least of bytes, from the price that counts almost only them
       const double least = (safe(small.value) - fast.value * 1e3) / high;
-      bound = std::max(bound, safe(small.value) - high * room);
+      raise(bound, safe(small.value) - high * room, high);
       if (small.bytes() * 0.999 > room && least > room)
         bound = std::numeric_limits<double>::infinity();
     }
@@ -218,7 +229,14 @@ struct Search::Impl {
     const double first = price;
     for (const double other : {1.0, 0.5}) {
       hide = other;
-      bound = std::max(bound, slopes(found, budget, limit, moment));
+      const double kept_price = bound_price, kept_hide = bound_hide;
+      const double line = slopes(found, budget, limit, moment);
+      if (line > bound) {
+        bound = line;
+      } else {
+        bound_price = kept_price;
+        bound_hide = kept_hide;
+      }
     }
     hide = 0;
     price = first;
@@ -231,6 +249,7 @@ struct Search::Impl {
     std::vector<Part> parts(1);
     parts[0].moment = least_moment;
     parts[0].bound = best_line(found, budget, parts[0].limit, parts[0].moment);
+    const double first_price = bound_price, first_hide = bound_hide;
     if (!found.exact) return;
     if (parts[0].bound >= incumbent && std::isfinite(parts[0].bound)) {
       found.bound = parts[0].bound;
@@ -261,8 +280,40 @@ struct Search::Impl {
       if (found.feasible) improve(found, budget);
     }
     found.bound = least()->bound;
+    prove_all(found, budget, first_price, first_hide);
     finish_exactly(found, budget);
     if (!found.feasible) smallest(found, budget);
+  }
+
+  // Where prices leave a gap, every plan below a target is looked for, the target being raised from
+  // the bound on until a plan is found or the best one is met.
+  void prove_all(Found& found, double budget, double at_price, double at_hide) {
+    if (work <= 0 || !std::isfinite(found.bound)) return;
+    double step = 0;
+    for (int i = 0; i < 8; ++i) {
+      const double best =
+          found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
+      const double most = best * (1 - tolerance);
+      if (found.bound >= most) return;
+      step = step == 0
+                 ? std::max(found.bound * 0.01, std::isfinite(most) ? (most - found.bound) / 4 : 0)
+                 : step * 2;
+      ProofLimits limits;
+      limits.target = std::min(most, found.bound + step);
+      limits.price = at_price;
+      limits.hide = at_hide;
+      limits.work = std::min(limits.work, work);
+      limits.grain = 0.5 * tolerance * found.bound;
+      const auto proof = prove(p, budget, limits);
+      if (proof) work -= proof->work;
+      if (!proof || !proof->complete) return;
+      found.bound = std::max(found.bound, proof->bound);
+      if (!proof->plan) continue;
+      const Evaluation e = evaluate(p, *proof->plan);
+      CAD_CHECK(e.valid, "a plan put together from labels uses a forbidden pair");
+      offer(found, *proof->plan, e, budget);
+      return;
+    }
   }
 
   // Small problems are solved to the end where prices leave a gap.
@@ -386,11 +437,15 @@ struct Search::Impl {
 
 Search::Search(const Problem& problem) : impl_(std::make_unique<Impl>(problem)) {}
 Search::~Search() = default;
+int64_t Search::work_left() const {
+  return impl_->work;
+}
 double Search::price() const {
   return impl_->price;
 }
 
-void Search::be_exact(double time_s, double tolerance) {
+void Search::be_exact(double time_s, double tolerance, int64_t work) {
+  impl_->work = work;
   impl_->tolerance = std::min(impl_->tolerance, tolerance);
   impl_->exact_s = time_s;
 }

@@ -34,8 +34,10 @@ class Search {
   // `start`: a price near the one that is looked for, if known.
   Found run(double budget, double incumbent = std::numeric_limits<double>::infinity(),
             double start = 0);
-  // Closes gaps above `tolerance`, where the problem is small enough: planner/exact.h.
-  void be_exact(double time_s, double tolerance = 1e-7);
+  // Closes gaps above `tolerance`: by labels (planner/exact_proof.h) as far as `work` goes, then,
+  // where the problem is small enough, by lp_solve for so many seconds (planner/exact.h).
+  void be_exact(double time_s, double tolerance = 1e-7, int64_t work = 400'000'000);
+  [[nodiscard]] int64_t work_left() const;
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.
   double bound_at(double price, double budget);
   // The price at which the last run ended.

@@ -91,16 +91,18 @@ class Planner {
   }
 
  private:
-  // Where the gap over all meshes is large, the mesh with the lowest bound is solved to the end.
+  // Where the gap over all meshes is large, meshes are solved to the end, the lowest bound first.
   void close_gap(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
-    constexpr double kGap = 0.01;
-    for (int i = 0; i < 3 && best_.feasible; ++i) {
+    constexpr double kGap = 0.01, kWithin = 0.004;
+    int64_t work = 1'000'000'000;
+    for (size_t i = 0; i < meshes.size() && best_.feasible && work > 0; ++i) {
       const auto least = std::min_element(bounds.begin(), bounds.end());
       if (best_.evaluation.seconds - *least <= kGap * best_.evaluation.seconds) return;
       const auto problem = built(meshes[static_cast<size_t>(least - bounds.begin())]);
       Search search(*problem);
-      search.be_exact(r_.proof_s, kGap);
+      search.be_exact(i < 3 ? r_.proof_s : 0, kWithin, work);
       const Found found = search.run(r_.budget, best_.evaluation.seconds);
+      work = search.work_left();
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
       offer(found, problem, search.price());

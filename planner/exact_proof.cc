@@ -1,0 +1,631 @@
+// planner/exact_proof.cc -- see exact_proof.h. Regions are folded from the inside out, then what is
+// outside of them is handed inwards; choices that a measure rules out go, and the rest is folded
+// again, this time as labels too.
+#include "planner/exact_proof.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "base/check.h"
+#include "planner/exact_fold.h"
+
+namespace cad::planner {
+
+namespace {
+
+constexpr int64_t kMostTrips = 128;
+constexpr double kUnlimited = 1e18;  // bytes
+
+// A region as nodes and factors, by the choices that are left.
+struct Built {
+  ExactRegion region;
+  std::vector<int> node_of;                 // by variable; -1: a parameter that its site has in it
+  std::vector<std::vector<int>> choice_of;  // by node, choice: the variable's
+  std::vector<int> variable_of;             // by node
+  std::vector<std::unique_ptr<Labels>> lists;  // of parameters
+  std::vector<int> loop_factor;                // by child
+  std::vector<int> states;                     // choices of the carry's hubs that are left
+  std::unique_ptr<ExactFold> fold;
+};
+
+class Prover {
+ public:
+  Prover(const Problem& p, double budget, const ProofLimits& limits)
+      : p_(p), budget_(std::min(budget, kUnlimited)), limits_(limits) {
+    double least = 0;
+    for (const RegionProblem& r : p.regions) {
+      for (const VariableInfo& v : r.variables) {
+        double moment = std::numeric_limits<double>::infinity();
+        for (const Choice& c : v.choices)
+          moment = std::min(moment, static_cast<double>(c.transient));
+        least = std::max(least, moment);
+      }
+    }
+    floor_ = least;
+    parent_.assign(p.regions.size(), {-1, -1});
+    for (size_t r = 0; r < p.regions.size(); ++r) {
+      for (size_t c = 0; c < p.regions[r].children.size(); ++c)
+        parent_[static_cast<size_t>(p.regions[r].children[c].region)] = {static_cast<int>(r),
+                                                                         static_cast<int>(c)};
+    }
+    left_.resize(p.regions.size());
+    for (size_t r = 0; r < p.regions.size(); ++r) {
+      for (const VariableInfo& v : p.regions[r].variables)
+        left_[r].emplace_back(v.choices.size(), 1);
+    }
+    make_measures();
+  }
+
+  std::optional<Proof> run() {
+    for (const RegionProblem& r : p_.regions) {
+      if (r.trips > kMostTrips) return std::nullopt;
+    }
+    Proof proof;
+    LabelMaker numbers(0, limits_.work);  // parameters' own sets
+    if (!numbers_of_all(numbers)) return std::nullopt;
+    if (ruled_out() || !drop_choices()) {
+      proof.complete = true;
+      proof.bound = limits_.target;
+      return proof;
+    }
+    double filters = 1;
+    if (!numbers_of_all(numbers)) return std::nullopt;
+    for (size_t r = 0; r < p_.regions.size(); ++r)
+      filters += executions(r) * (built_[r].fold->filters() + 2);
+    maker_ = std::make_unique<LabelMaker>(limits_.grain / filters, limits_.work);
+    maker_->derivations() = numbers.derivations();
+    for (size_t r = p_.regions.size(); r-- > 0;) {
+      labels_of(r);
+      if (maker_->gave_up()) break;
+    }
+    proof.work = limits_.work - std::max<int64_t>(0, maker_->work_left());
+    if (maker_->gave_up()) return proof;
+    proof.complete = true;
+    conclude(proof);
+    return proof;
+  }
+
+ private:
+  void make_measures() {
+    const double room = budget_ - floor_;
+    const auto line = [&](double hide, double price) {
+      Measure m;
+      m.comm = 1 - hide;
+      m.compute = hide;
+      m.held = m.again = price;
+      m.most = (limits_.target + price * room) * (1 + 4e-6);
+      measures_.push_back(m);
+    };
+    line(limits_.hide, limits_.price);
+    if (limits_.price > 0) line(limits_.hide, limits_.price * 4);
+    if (p_.model.overlap > 0) line(limits_.hide < 0.5 ? 1 : 0, limits_.price / 2);
+    Measure memory;  // what is held alone, in units near 1
+    memory.held = memory.again = 1 / std::max(budget_, 1.0);
+    memory.most = room * memory.held * (1 + 4e-6);
+    measures_.push_back(memory);
+  }
+
+  [[nodiscard]] double executions(size_t r) const {
+    double n = p_.regions[r].trips;
+    for (int at = parent_[r].first; at >= 0; at = parent_[static_cast<size_t>(at)].first)
+      n *= p_.regions[static_cast<size_t>(at)].trips;
+    return n;
+  }
+  [[nodiscard]] std::vector<Measure> measures(size_t r) const {
+    std::vector<Measure> out = measures_;
+    for (Measure& m : out) m.again /= executions(r);
+    return out;
+  }
+
+  // ---- from a region to nodes and factors
+
+  [[nodiscard]] Label label_of(size_t r, const Choice& c) const {
+    const double base = static_cast<double>(c.terms.recompute) +
+                        static_cast<double>(c.terms.communicate) +
+                        static_cast<double>(c.terms.optimizer);
+    const auto compute = static_cast<double>(c.terms.compute);
+    const auto parameters = static_cast<double>(c.terms.parameters);
+    const double seen = 1 - p_.model.overlap;
+    Label l;
+    l.hidden_comm = base + compute + seen * parameters;
+    l.hidden_compute = base + seen * compute + parameters;
+    l.held = static_cast<double>(c.parameters) + static_cast<double>(c.gradients) +
+             static_cast<double>(c.optimizer) + static_cast<double>(c.saved);
+    l.moment = static_cast<double>(c.transient);
+    (r == 0 ? l.moment : l.again) += static_cast<double>(c.again);
+    return l;
+  }
+  // Of a pair; false: forbidden.
+  bool label_of(const Pair& pair, int i, int j, Label& l) const {
+    if (pair.seconds(i, j) == kNever) return false;
+    const auto seconds = static_cast<double>(pair.seconds(i, j));
+    l.hidden_comm = (pair.kind == Pair::Kind::kParam ? 1 - p_.model.overlap : 1) * seconds;
+    l.hidden_compute = seconds;
+    if (!pair.saved.at.empty()) l.held = static_cast<double>(pair.saved(i, j));
+    if (!pair.alive.at.empty()) l.moment = static_cast<double>(pair.alive(i, j));
+    return true;
+  }
+
+  void build(size_t r, LabelMaker& maker) {
+    const RegionProblem& region = p_.regions[r];
+    Built& b = built_[r];
+    b = Built{};
+    const size_t n = region.variables.size();
+    b.node_of.assign(n, -1);
+    std::vector<std::vector<size_t>> params(n);  // by parameter: its pairs
+    for (size_t i = 0; i < region.pairs.size(); ++i) {
+      if (region.pairs[i].kind == Pair::Kind::kParam)
+        params[static_cast<size_t>(region.pairs[i].a)].push_back(i);
+    }
+    std::vector<std::vector<size_t>> inside(n);  // by site: pairs of parameters of its own
+    for (size_t v = 0; v < n; ++v) {
+      if (params[v].size() == 1 && region.variables[v].kind == VariableInfo::Kind::kParam)
+        inside[static_cast<size_t>(region.pairs[params[v][0]].b)].push_back(params[v][0]);
+    }
+    for (size_t v = 0; v < n; ++v) {
+      if (params[v].size() == 1 && region.variables[v].kind == VariableInfo::Kind::kParam) continue;
+      b.node_of[v] = static_cast<int>(b.region.nodes.size());
+      b.variable_of.push_back(static_cast<int>(v));
+      add_node(r, v, inside[v], b, maker);
+    }
+    if (region.entry >= 0) {
+      b.region.entry = b.node_of[static_cast<size_t>(region.entry)];
+      b.region.exit = b.node_of[static_cast<size_t>(region.exit)];
+      b.states = b.choice_of[static_cast<size_t>(b.region.entry)];
+    }
+    for (size_t i = 0; i < region.pairs.size(); ++i) {
+      if (b.node_of[static_cast<size_t>(region.pairs[i].a)] >= 0) add_pair(region.pairs[i], b);
+    }
+  }
+
+  [[nodiscard]] bool is_state(size_t r, size_t v) const {
+    const auto index = static_cast<int>(v);
+    return index == p_.regions[r].entry || index == p_.regions[r].exit;
+  }
+
+  void add_node(size_t r, size_t v, const std::vector<size_t>& inside, Built& b,
+                LabelMaker& maker) {
+    const RegionProblem& region = p_.regions[r];
+    const VariableInfo& info = region.variables[v];
+    std::map<std::pair<size_t, int>, const Labels*> lists;  // pair, column
+    b.region.nodes.emplace_back();
+    b.choice_of.emplace_back();
+    for (size_t c = 0; c < info.choices.size(); ++c) {
+      if (left_[r][v][c] == 0) continue;
+      ExactChoice choice;
+      const bool unpaid = static_cast<int>(v) == region.exit;
+      if (!unpaid) choice.own = label_of(r, info.choices[c]);
+      choice.own.from = maker.derivations().add(
+          {Derivation::Kind::kChoice, static_cast<int32_t>(v), static_cast<int32_t>(c)});
+      for (const size_t i : inside) {
+        const Pair& pair = region.pairs[i];
+        const int column = pair.class_b[c];
+        auto at = lists.find({i, column});
+        if (at == lists.end()) {
+          b.lists.push_back(std::make_unique<Labels>(param_labels(r, pair, column, maker)));
+          at = lists.emplace(std::make_pair(i, column), b.lists.back().get()).first;
+        }
+        choice.with.push_back(at->second);
+      }
+      b.region.nodes.back().push_back(std::move(choice));
+      b.choice_of.back().push_back(static_cast<int>(c));
+    }
+  }
+
+  // A parameter's choices beside one layout that its only user wants.
+  Labels param_labels(size_t r, const Pair& pair, int column, LabelMaker& maker) const {
+    const auto v = static_cast<size_t>(pair.a);
+    const VariableInfo& info = p_.regions[r].variables[v];
+    for (size_t c = 0; c < info.choices.size(); ++c) {
+      Label between;
+      if (!label_of(pair, pair.class_a[c], column, between)) continue;
+      Label l = label_of(r, info.choices[c]);
+      l.hidden_comm += between.hidden_comm;
+      l.hidden_compute += between.hidden_compute;
+      l.held += between.held;
+      l.moment += between.moment;
+      l.from = maker.derivations().add(
+          {Derivation::Kind::kChoice, static_cast<int32_t>(v), static_cast<int32_t>(c)});
+      maker.add(l);
+    }
+    return maker.take();
+  }
+
+  // Classes that the choices left still use, numbered anew.
+  struct Classes {
+    std::vector<int32_t> by_choice;
+    std::vector<int> original;
+  };
+  static Classes classes_of(const std::vector<int32_t>& all, const std::vector<int>& choices) {
+    Classes out;
+    std::map<int, int32_t> number;
+    for (const int c : choices) {
+      const int k = all[static_cast<size_t>(c)];
+      const auto [at, fresh] = number.emplace(k, static_cast<int32_t>(out.original.size()));
+      if (fresh) out.original.push_back(k);
+      out.by_choice.push_back(at->second);
+    }
+    return out;
+  }
+
+  void add_pair(const Pair& pair, Built& b) const {
+    ExactFactor f;
+    f.a = b.node_of[static_cast<size_t>(pair.a)];
+    f.b = b.node_of[static_cast<size_t>(pair.b)];
+    Classes rows = classes_of(pair.class_a, b.choice_of[static_cast<size_t>(f.a)]);
+    Classes columns = classes_of(pair.class_b, b.choice_of[static_cast<size_t>(f.b)]);
+    f.labels = LabelTable(static_cast<int>(rows.original.size()),
+                          static_cast<int>(columns.original.size()));
+    for (int i = 0; i < f.labels.rows; ++i) {
+      for (int j = 0; j < f.labels.columns; ++j) {
+        Label l;
+        if (label_of(pair, rows.original[static_cast<size_t>(i)],
+                     columns.original[static_cast<size_t>(j)], l))
+          f.labels(i, j).push_back(l);
+      }
+    }
+    f.class_a = std::move(rows.by_choice);
+    f.class_b = std::move(columns.by_choice);
+    b.region.factors.push_back(std::move(f));
+  }
+
+  // ---- loops
+
+  // Factor of a loop in its parent: rows and columns are states of the carry, and one for states
+  // that the body no longer has.
+  void add_loop(size_t r, size_t c) {
+    const RegionProblem::Child& child = p_.regions[r].children[c];
+    Built& b = built_[r];
+    const Built& body = built_[static_cast<size_t>(child.region)];
+    ExactFactor f;
+    if (child.entry < 0) {
+      f.labels = LabelTable(1, 1);
+    } else {
+      f.a = b.node_of[static_cast<size_t>(child.entry)];
+      f.b = b.node_of[static_cast<size_t>(child.exit)];
+      const auto n = static_cast<int>(body.states.size());
+      f.labels = LabelTable(n + 1, n + 1);
+      const auto classes = [&](int node) {
+        std::vector<int32_t> out;
+        for (const int choice : b.choice_of[static_cast<size_t>(node)]) {
+          const auto at = std::find(body.states.begin(), body.states.end(), choice);
+          out.push_back(static_cast<int32_t>(at - body.states.begin()));
+        }
+        return out;
+      };
+      f.class_a = classes(f.a);
+      f.class_b = classes(f.b);
+    }
+    // as sets: more than one label marks that what is outside is asked for
+    for (Labels& cell : f.labels.cells) cell.assign(2, Label{});
+    b.loop_factor.push_back(static_cast<int>(b.region.factors.size()));
+    b.region.factors.push_back(std::move(f));
+  }
+
+  // Powers 0..trips of a body's table, over states.
+  static std::vector<Table> powers(const Table& once, int64_t trips) {
+    std::vector<Table> out;
+    Table identity(once.rows, once.columns, kNever);
+    for (int i = 0; i < once.rows; ++i) identity(i, i) = 0;
+    out.push_back(std::move(identity));
+    for (int64_t i = 1; i <= trips; ++i) out.push_back(i == 1 ? once : min_plus(out.back(), once));
+    return out;
+  }
+  static Table turned(const Table& t) {
+    Table out(t.columns, t.rows, 0);
+    for (int r = 0; r < t.rows; ++r) {
+      for (int c = 0; c < t.columns; ++c) out(c, r) = t(r, c);
+    }
+    return out;
+  }
+
+  // A child's table with the last state that it has not.
+  static Table padded(const Table& t) {
+    Table out(t.rows + 1, t.columns + 1, kNever);
+    for (int r = 0; r < t.rows; ++r) {
+      for (int c = 0; c < t.columns; ++c) out(r, c) = t(r, c);
+    }
+    return out;
+  }
+
+  // Numbers of all regions, in and out, for every measure. False: a graph does not fold.
+  bool numbers_of_all(LabelMaker& maker) {
+    built_.clear();
+    built_.resize(p_.regions.size());
+    for (size_t r = p_.regions.size(); r-- > 0;) {
+      build(r, maker);
+      for (size_t c = 0; c < p_.regions[r].children.size(); ++c) add_loop(r, c);
+      built_[r].fold = std::make_unique<ExactFold>(built_[r].region);
+      if (built_[r].fold->stuck()) return false;
+    }
+    scalars_.assign(p_.regions.size(), {});
+    powers_.assign(p_.regions.size(), {});
+    for (size_t r = p_.regions.size(); r-- > 0;) numbers_inside(r);
+    for (size_t r = 0; r < p_.regions.size(); ++r) numbers_outside(r);
+    return true;
+  }
+
+  void numbers_inside(size_t r) {
+    const std::vector<Measure> list = measures(r);
+    for (size_t k = 0; k < list.size(); ++k) {
+      std::vector<std::pair<int, const Table*>> loops;
+      for (size_t c = 0; c < p_.regions[r].children.size(); ++c) {
+        const auto child = static_cast<size_t>(p_.regions[r].children[c].region);
+        const std::vector<Table>& powers = powers_[child][k];
+        loops.emplace_back(built_[r].loop_factor[c], &powers.back());
+      }
+      scalars_[r].push_back(built_[r].fold->inside(list[k], loops));
+      const Table& once = scalars_[r].back().result;
+      powers_[r].push_back(powers(p_.regions[r].entry >= 0 ? padded(once) : once,
+                                  static_cast<int64_t>(p_.regions[r].trips)));
+    }
+  }
+
+  void numbers_outside(size_t r) {
+    const auto [parent, child] = parent_[r];
+    for (size_t k = 0; k < measures_.size(); ++k) {
+      Scalars& s = scalars_[r][k];
+      Table rest(s.result.rows, s.result.columns, 0);
+      if (parent >= 0) {
+        const auto factor = static_cast<size_t>(
+            built_[static_cast<size_t>(parent)].loop_factor[static_cast<size_t>(child)]);
+        rest = around_iteration(powers_[r][k],
+                                scalars_[static_cast<size_t>(parent)][k].factor_rest[factor]);
+        if (p_.regions[r].entry >= 0) {
+          Table cut(s.result.rows, s.result.columns, 0);
+          for (int i = 0; i < cut.rows; ++i) {
+            for (int j = 0; j < cut.columns; ++j) cut(i, j) = rest(i, j);
+          }
+          rest = std::move(cut);
+        }
+      }
+      built_[r].fold->outside(s, rest);
+    }
+  }
+
+  // The least around one iteration, wherever it stands, by the states before and after it.
+  static Table around_iteration(const std::vector<Table>& powers, const Table& outside) {
+    const size_t n = powers.size() - 1;
+    Table least(outside.rows, outside.columns, kNever);
+    for (size_t i = 0; i < n; ++i) {
+      const Table before = min_plus(turned(powers[i]), outside);
+      const Table both = min_plus(before, turned(powers[n - 1 - i]));
+      for (size_t x = 0; x < least.at.size(); ++x) least.at[x] = std::min(least.at[x], both.at[x]);
+    }
+    return least;
+  }
+
+  [[nodiscard]] bool ruled_out() const {
+    for (size_t k = 0; k < measures_.size(); ++k) {
+      if (static_cast<double>(scalars_[0][k].least) > measures_[k].most) return true;
+    }
+    return false;
+  }
+
+  // False: a variable has none left.
+  bool drop_choices() {
+    for (size_t r = 0; r < p_.regions.size(); ++r) {
+      const Built& b = built_[r];
+      for (size_t n = 0; n < b.variable_of.size(); ++n) {
+        const auto v = static_cast<size_t>(b.variable_of[n]);
+        for (size_t i = 0; i < b.choice_of[n].size(); ++i) {
+          bool open = true;
+          for (size_t k = 0; k < measures_.size(); ++k)
+            open = open && static_cast<double>(scalars_[r][k].total[n][i]) <= measures_[k].most;
+          if (!open) left_[r][v][static_cast<size_t>(b.choice_of[n][i])] = 0;
+        }
+      }
+      // a state is left if the carry can have it before or after some iteration
+      if (p_.regions[r].entry < 0) continue;
+      std::vector<char>& before = left_[r][static_cast<size_t>(p_.regions[r].entry)];
+      std::vector<char>& after = left_[r][static_cast<size_t>(p_.regions[r].exit)];
+      for (size_t i = 0; i < before.size(); ++i)
+        before[i] = after[i] = before[i] != 0 || after[i] != 0 ? 1 : 0;
+    }
+    for (const auto& region : left_) {
+      for (const std::vector<char>& choices : region) {
+        if (std::count(choices.begin(), choices.end(), 1) == 0) return false;
+      }
+    }
+    return true;
+  }
+
+  // ---- labels
+
+  void labels_of(size_t r) {
+    Built& b = built_[r];
+    for (size_t c = 0; c < p_.regions[r].children.size(); ++c)
+      b.region.factors[static_cast<size_t>(b.loop_factor[c])].labels = std::move(loops_[r][c]);
+    LabelTable once = b.fold->labels(*maker_, scalars_[r], measures(r), budget_, floor_);
+    if (maker_->gave_up()) return;
+    const auto [parent, child] = parent_[r];
+    if (parent < 0) {
+      root_ = std::move(once.cells[0]);
+      return;
+    }
+    for (Labels& cell : once.cells) {
+      for (Label& l : cell) {
+        l.moment = std::max(l.moment, floor_) + l.again;
+        l.from = maker_->derivations().add({Derivation::Kind::kIteration, l.from, -1});
+      }
+    }
+    LabelTable all = iterations(r, once);
+    for (Labels& cell : all.cells) {
+      for (Label& l : cell) {
+        l.again = 0;
+        l.from = maker_->derivations().add({Derivation::Kind::kLoop, child, l.from});
+      }
+    }
+    if (p_.regions[r].entry >= 0) {
+      LabelTable wide(all.rows + 1, all.columns + 1);
+      for (int i = 0; i < all.rows; ++i) {
+        for (int j = 0; j < all.columns; ++j) wide(i, j) = std::move(all(i, j));
+      }
+      all = std::move(wide);
+    }
+    auto& list = loops_[static_cast<size_t>(parent)];
+    list.resize(p_.regions[static_cast<size_t>(parent)].children.size());
+    list[static_cast<size_t>(child)] = std::move(all);
+  }
+
+  // One iteration after the other; what the rest of the loop needs at least is known exactly.
+  LabelTable iterations(size_t r, const LabelTable& once) {
+    const auto [parent, child] = parent_[r];
+    const auto factor = static_cast<size_t>(
+        built_[static_cast<size_t>(parent)].loop_factor[static_cast<size_t>(child)]);
+    const std::vector<Measure> list = measures(r);
+    const auto trips = static_cast<size_t>(p_.regions[r].trips);
+    LabelTable so_far = once;
+    for (size_t n = 1; n <= trips; ++n) {
+      std::vector<Table> rest;  // by measure: from the first state to the one after n iterations
+      for (size_t k = 0; k < list.size(); ++k)
+        rest.push_back(min_plus(scalars_[static_cast<size_t>(parent)][k].factor_rest[factor],
+                                turned(powers_[r][k][trips - n])));
+      LabelTable next(so_far.rows, so_far.columns);
+      for (int i = 0; i < next.rows; ++i) {
+        for (int j = 0; j < next.columns; ++j) {
+          const auto allowed = [&](const Label& l) {
+            if (l.held + l.moment > budget_) return false;
+            for (size_t k = 0; k < list.size(); ++k) {
+              if (list[k].of(l) + static_cast<double>(rest[k](i, j)) > list[k].most) return false;
+            }
+            return true;
+          };
+          if (n == 1) {
+            for (const Label& l : once(i, j)) {
+              if (allowed(l)) maker_->add(l);
+            }
+          } else {
+            for (int h = 0; h < so_far.columns; ++h) {
+              if (!so_far(i, h).empty() && !once(h, j).empty())
+                maker_->add_joins(so_far(i, h), once(h, j), allowed, Derivation::Kind::kSequence);
+            }
+          }
+          next(i, j) = maker_->take(floor_, true);
+          if (maker_->gave_up()) return next;
+        }
+      }
+      so_far = std::move(next);
+    }
+    return so_far;
+  }
+
+  // ---- the answer
+
+  void conclude(Proof& proof) {
+    const Label* best = nullptr;
+    for (const Label& l : root_) {
+      if (l.held + std::max(l.moment, floor_) > budget_ || l.seconds() > limits_.target) continue;
+      if (best == nullptr || l.seconds() < best->seconds()) best = &l;
+    }
+    proof.bound = limits_.target;
+    if (best == nullptr) return;
+    proof.bound = std::min(proof.bound, best->seconds() - limits_.grain);
+    BodyPlan plan = empty(0);
+    collect(best->from, 0, plan);
+    proof.plan = std::move(plan);
+  }
+
+  [[nodiscard]] BodyPlan empty(size_t r) const {
+    BodyPlan plan;
+    plan.choices.assign(p_.regions[r].variables.size(), -1);
+    plan.loops.resize(p_.regions[r].children.size());
+    return plan;
+  }
+
+  void collect(int32_t from, size_t r, BodyPlan& plan) const {
+    if (from < 0) return;
+    const Derivation& d = maker_->derivations().at(from);
+    switch (d.kind) {
+      case Derivation::Kind::kChoice:
+        plan.choices[static_cast<size_t>(d.left)] = d.right;
+        break;
+      case Derivation::Kind::kJoin:
+        collect(d.left, r, plan);
+        collect(d.right, r, plan);
+        break;
+      case Derivation::Kind::kLoop: {
+        const auto child =
+            static_cast<size_t>(p_.regions[r].children[static_cast<size_t>(d.left)].region);
+        std::vector<int32_t> list;
+        iterations_of(d.right, list);
+        plan.loops[static_cast<size_t>(d.left)] = runs(child, list);
+        break;
+      }
+      case Derivation::Kind::kIteration:
+      case Derivation::Kind::kSequence:
+        CAD_CHECK(false, "an iteration outside of a loop");
+    }
+  }
+
+  void iterations_of(int32_t from, std::vector<int32_t>& out) const {
+    const Derivation& d = maker_->derivations().at(from);
+    if (d.kind == Derivation::Kind::kSequence) {
+      iterations_of(d.left, out);
+      iterations_of(d.right, out);
+    } else {
+      out.push_back(d.left);
+    }
+  }
+
+  // Equal iterations that start and end in one state may stand anywhere: they are put together.
+  // Two that take turns are one run of period two.
+  std::vector<Run> runs(size_t r, const std::vector<int32_t>& list) const {
+    const RegionProblem& region = p_.regions[r];
+    std::vector<Run> flat;
+    std::vector<int32_t> kinds;
+    for (const int32_t kind : list) {
+      const auto known = std::find(kinds.begin(), kinds.end(), kind);
+      BodyPlan body = empty(r);
+      collect(kind, r, body);
+      const bool stays = region.entry < 0 || body.choices[static_cast<size_t>(region.entry)] ==
+                                                 body.choices[static_cast<size_t>(region.exit)];
+      if (stays && known != kinds.end()) {
+        ++flat[static_cast<size_t>(known - kinds.begin())].count;
+        continue;
+      }
+      kinds.push_back(kind);
+      flat.push_back({1, {std::move(body)}});
+    }
+    std::vector<Run> out;
+    for (size_t i = 0; i < flat.size();) {
+      size_t turns = 1;
+      const auto single = [&](size_t k) { return k < flat.size() && flat[k].count == 1; };
+      while (single(i) && single(i + 1) && single(i + 2 * turns) && single(i + 2 * turns + 1) &&
+             kinds[i + 2 * turns] == kinds[i] && kinds[i + 2 * turns + 1] == kinds[i + 1])
+        ++turns;
+      if (turns > 1) {
+        out.push_back({static_cast<int64_t>(turns),
+                       {std::move(flat[i].pattern[0]), std::move(flat[i + 1].pattern[0])}});
+        i += 2 * turns;
+      } else {
+        out.push_back(std::move(flat[i++]));
+      }
+    }
+    return out;
+  }
+
+  const Problem& p_;
+  double budget_;
+  ProofLimits limits_;
+  double floor_ = 0;
+  std::vector<Measure> measures_;
+  std::vector<std::pair<int, int>> parent_;           // region, child; by region
+  std::vector<std::vector<std::vector<char>>> left_;  // choices, by region and variable
+  std::vector<Built> built_;
+  std::vector<std::vector<Scalars>> scalars_;            // by region, measure
+  std::vector<std::vector<std::vector<Table>>> powers_;  // by region, measure, iterations
+  std::unique_ptr<LabelMaker> maker_;
+  std::map<size_t, std::vector<LabelTable>> loops_;  // by parent region
+  Labels root_;
+};
+
+}  // namespace
+
+std::optional<Proof> prove(const Problem& problem, double budget, const ProofLimits& limits) {
+  return Prover(problem, budget, limits).run();
+}
+
+}  // namespace cad::planner
