@@ -9,7 +9,10 @@
 #ifdef COLAUTO_MPI
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sched.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -39,6 +42,9 @@ int mpi_rank() {
   return 0;
 }
 int mpi_ranks() {
+  return 1;
+}
+int mpi_sharing_ranks() {
   return 1;
 }
 void mpi_abort(int status) {
@@ -87,7 +93,7 @@ int tag_of(const std::vector<int>& members) {
 
 // MPI_Init to MPI_Finalize.
 struct Session {
-  int rank = 0, ranks = 1;
+  int rank = 0, ranks = 1, sharing = 1;
   bool serialized = false;
   Session() {
     int provided = 0;
@@ -96,6 +102,25 @@ struct Session {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    count_sharing();
+  }
+
+  // Hosts and affinity masks of all ranks, as digests.
+  void count_sharing() {
+    char host[MPI_MAX_PROCESSOR_NAME + 1] = {};
+    int length = 0;
+    MPI_Get_processor_name(host, &length);
+    uint64_t mine = 7;
+    for (int i = 0; i < length; ++i) mine = mix(mine, static_cast<uint64_t>(host[i]));
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+      for (int core = 0; core < CPU_SETSIZE; ++core)
+        if (CPU_ISSET(core, &set)) mine = mix(mine, static_cast<uint64_t>(core) + 1);
+    }
+    std::vector<uint64_t> all(static_cast<size_t>(ranks));
+    MPI_Allgather(&mine, 8, MPI_BYTE, all.data(), 8, MPI_BYTE, MPI_COMM_WORLD);
+    sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
   }
 };
 
@@ -117,13 +142,22 @@ Session& session() {
   return *s;
 }
 
+// Between polls: other threads of this machine may hold the core that the answer needs.
+void pause(int turn) {
+  if (turn < 50) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(turn < 500 ? 20 : 200));
+  }
+}
+
 class MpiWorld : public World {
  public:
   MpiWorld(int per_rank, double timeout_s)
       : session_(session()),
         per_rank_(per_rank),
         timeout_s_(timeout_s),
-        local_(session_.ranks * per_rank, timeout_s) {}
+        local_(session_.ranks * per_rank, 1.5 * timeout_s) {}  // the leader's own time ends first
 
   [[nodiscard]] int devices() const override { return session_.ranks * per_rank_; }
   [[nodiscard]] int first_device() const override { return session_.rank * per_rank_; }
@@ -161,7 +195,23 @@ class MpiWorld : public World {
     // by (local member, remote member): what the remote one sent, as packed elements
     std::vector<std::vector<char>> received;
     std::vector<std::vector<const char*>> at;
-    bool good = true;
+    std::atomic<int> inside{0};  // local members that may read others' buffers
+  };
+  // Counts a member in while it may read others' buffers. When the world has failed, leaving waits
+  // for all: a member that has left may free its own.
+  class Inside {
+   public:
+    Inside(Shared& s, const World& world) : s_(s), world_(world) { ++s_.inside; }
+    ~Inside() {
+      --s_.inside;
+      while (world_.failure() && s_.inside > 0) pause(50);
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    Shared& s_;
+    const World& world_;
   };
 
   [[nodiscard]] int rank_of(int device) const { return device / per_rank_; }
@@ -209,15 +259,6 @@ bool MpiWorld::heard() {
   }
   if (there != 0) local_.fail(why);
   return there != 0;
-}
-
-// Between polls: other threads of this machine may hold the core that the answer needs.
-void pause(int turn) {
-  if (turn < 50) {
-    std::this_thread::yield();
-  } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(turn < 500 ? 20 : 200));
-  }
 }
 
 bool MpiWorld::receive(const CollectiveCall& call, const Header& mine, int from_rank,
@@ -354,6 +395,7 @@ bool MpiWorld::run(int device, const CollectiveCall& call, uint64_t sequence, co
   const int n = call.size(), me = call.index_of(device);
   const bool leads = here.members.front() == device;
   Shared& s = shared(call.members);
+  const Inside inside(s, *this);
   s.posts[static_cast<size_t>(me)] = {in, out};
   const auto meet = [&] { return local_.run(device, here, sequence, nullptr, nullptr); };
   std::vector<Source> sources(static_cast<size_t>(n));
@@ -387,6 +429,9 @@ int mpi_rank() {
 }
 int mpi_ranks() {
   return session_slot() == nullptr ? 1 : session_slot()->ranks;
+}
+int mpi_sharing_ranks() {
+  return session_slot() == nullptr ? 1 : session_slot()->sharing;
 }
 
 Result<std::unique_ptr<World>> make_mpi_world(int devices_per_rank, double timeout_s) {

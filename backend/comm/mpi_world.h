@@ -19,6 +19,8 @@ Result<std::unique_ptr<World>> make_mpi_world(int devices_per_rank,
 // Rank and number of ranks of a started MPI; 0 and 1 without.
 int mpi_rank();
 int mpi_ranks();
+// Ranks that run on the very cores of this one (same host, same affinity), itself included.
+int mpi_sharing_ranks();
 // Ends every rank now, with this status. For failures: a rank that is stuck would keep the job.
 [[noreturn]] void mpi_abort(int status);
 

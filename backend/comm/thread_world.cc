@@ -23,6 +23,7 @@ struct ThreadWorld::Meeting {
   std::vector<Post> posts;        // by member
   std::vector<uint64_t> arrived;  // by member: how often it has come
   uint64_t round = 0;             // how often all have met
+  int taking = 0;                 // members that read others' buffers just now
   bool failed = false;
 };
 
@@ -97,6 +98,12 @@ bool ThreadWorld::meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index
   return false;
 }
 
+// A member that leaves a failed meeting may free its buffers: nobody may be reading them.
+bool ThreadWorld::leave(Meeting& m, std::unique_lock<std::mutex>& lock) {
+  m.changed.wait(lock, [&] { return m.taking == 0; });
+  return false;
+}
+
 bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
                       void* out) {
   const int me = call.index_of(device);
@@ -107,7 +114,7 @@ bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence,
     std::unique_lock lock(m.mutex);
     if (m.failed) return false;
     m.posts[self] = {&call, sequence, in, out};
-    if (!meet(m, lock, me, "at")) return false;
+    if (!meet(m, lock, me, "at")) return leave(m, lock);
     const Meeting::Post& other = m.posts[self == 0 ? 1 % m.posts.size() : 0];
     if (other.sequence != sequence || !other.call->fits(call)) {
       const std::string why =
@@ -116,8 +123,10 @@ bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence,
                       call.members[self == 0 ? 1 : 0], other.call->str(), other.sequence);
       lock.unlock();
       fail(why);
-      return false;
+      lock.lock();
+      return leave(m, lock);
     }
+    ++m.taking;
   }
   const int n = call.size();
   std::vector<Source> sources(static_cast<size_t>(n));
@@ -137,7 +146,9 @@ bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence,
       }
     }
     std::unique_lock lock(m.mutex);
-    if (!meet(m, lock, me, "in")) return false;
+    if (--m.taking == 0) m.changed.notify_all();
+    if (!meet(m, lock, me, "in")) return leave(m, lock);
+    if (phase + 1 < phases(call.kind)) ++m.taking;
   }
   return true;
 }

@@ -25,6 +25,7 @@ class ThreadWorld : public World {
   Meeting& meeting(const std::vector<int>& members);
   // True when all of the group are here. `what` is for the message of a time-out.
   bool meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index, const char* what);
+  static bool leave(Meeting& m, std::unique_lock<std::mutex>& lock);  // false
 
   int devices_;
   double timeout_s_;

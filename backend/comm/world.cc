@@ -11,6 +11,12 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
 
 Communicator::Communicator(World& world, int device)
@@ -25,11 +31,12 @@ Communicator::~Communicator() {
   thread_.join();
 }
 
-Communicator::Ticket Communicator::start(const CollectiveCall& call, const void* in, void* out) {
+Communicator::Ticket Communicator::start(const CollectiveCall& call, const void* in, void* out,
+                                         Stretch* when) {
   Ticket ticket;
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({&call, in, out});
+    jobs_.push_back({&call, in, out, when});
     ticket = ++started_;
   }
   changed_.notify_all();
@@ -62,11 +69,12 @@ void Communicator::work() {
     if (good) {
       const uint64_t sequence = sequences_[job.call->members]++;
       lock.unlock();
-      const double begin = now();
+      const int64_t begin = now_ns();
       good = world_.run(device_, *job.call, sequence, job.in, job.out);
-      const double end = now();
+      const int64_t end = now_ns();
+      if (job.when != nullptr) *job.when = {begin, end};
       lock.lock();
-      times_.busy += end - begin;
+      times_.busy += static_cast<double>(end - begin) * 1e-9;
     }
     failed_ = failed_ || !good;
     ++finished_;

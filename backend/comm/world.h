@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -38,6 +39,14 @@ class World {
   [[nodiscard]] virtual std::optional<std::string> failure() const = 0;
 };
 
+// What ends a device's work when the world has failed: thrown by who cannot go on without the
+// others, caught where the device's thread began (backend/devices.h).
+class WorldFailed : public std::runtime_error {
+ public:
+  explicit WorldFailed(const World& world)
+      : std::runtime_error(world.failure().value_or("the devices' run has ended")) {}
+};
+
 // One device's queue of collectives and the thread that runs them, in order.
 class Communicator {
  public:
@@ -47,8 +56,12 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   using Ticket = uint64_t;
-  // `call`, `in` and `out` must stay until wait() returns.
-  Ticket start(const CollectiveCall& call, const void* in, void* out);
+  struct Stretch {
+    int64_t start_ns = 0, end_ns = 0;  // steady clock
+  };
+  // `call`, `in`, `out` and `when` must stay until wait() returns. `when`: gets the time in which
+  // the collective was carried out.
+  Ticket start(const CollectiveCall& call, const void* in, void* out, Stretch* when = nullptr);
   // False: the world has failed (World::failure says why).
   [[nodiscard]] bool wait(Ticket ticket);
   [[nodiscard]] bool run(const CollectiveCall& call, const void* in, void* out) {
@@ -67,6 +80,7 @@ class Communicator {
     const CollectiveCall* call;
     const void* in;
     void* out;
+    Stretch* when;
   };
   void work();
 

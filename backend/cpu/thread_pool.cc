@@ -46,7 +46,8 @@ int ThreadPool::available_cores() {
   return std::max(cores, 1);
 }
 
-ThreadPool::ThreadPool(int threads) : size_(threads > 0 ? threads : available_cores()) {
+ThreadPool::ThreadPool(int threads, bool spin)
+    : size_(threads > 0 ? threads : available_cores()), spins_(spin ? kSpins : 0) {
   threads_.reserve(static_cast<size_t>(size_ - 1));
   for (int thread = 1; thread < size_; ++thread) {
     threads_.emplace_back([this, thread] { work(thread); });
@@ -74,7 +75,7 @@ void ThreadPool::run(Job job, void* data) {
   for (int spin = 0;; ++spin) {
     const int32_t left = pending_.load(std::memory_order_acquire);
     if (left == 0) return;
-    if (spin < kSpins) {
+    if (spin < spins_) {
       pause();
     } else {
       pending_.wait(left, std::memory_order_acquire);
@@ -86,7 +87,7 @@ void ThreadPool::work(int thread) {
   uint32_t seen = 0;
   for (;;) {
     for (int spin = 0; epoch_.load(std::memory_order_acquire) == seen; ++spin) {
-      if (spin < kSpins) {
+      if (spin < spins_) {
         pause();
       } else {
         epoch_.wait(seen, std::memory_order_acquire);

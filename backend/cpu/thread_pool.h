@@ -14,7 +14,9 @@ namespace cad::backend {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads = 0);  // 0: all cores this process may use
+  // 0: all cores this process may use. Without `spin` idle threads sleep at once: for pools that
+  // together have more threads than cores.
+  explicit ThreadPool(int threads = 0, bool spin = true);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -72,7 +74,7 @@ class ThreadPool {
  private:
   void work(int thread);
 
-  int size_ = 1;
+  int size_ = 1, spins_ = 0;
   std::vector<std::thread> threads_;
   Job job_ = nullptr;
   void* data_ = nullptr;

@@ -1,0 +1,85 @@
+// backend/devices.cc -- see backend/devices.h.
+#include "backend/devices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "backend/comm/mpi_world.h"
+
+namespace cad::backend {
+
+int threads_of_device(int local_devices, int asked, int sharing) {
+  if (asked > 0) return asked;
+  return std::max(1, ThreadPool::available_cores() / std::max(1, local_devices * sharing));
+}
+
+namespace {
+
+class Run {
+ public:
+  Run(World& world, const std::function<Status(Device&)>& f) : world_(world), f_(f) {}
+
+  void device(int number, int threads, bool alone) {
+    std::optional<Diagnostic> error;
+    std::string why;
+    {
+      Communicator comm(world_, number);
+      ThreadPool pool(threads, alone);
+      Device device{number, comm, pool};
+      try {
+        const Status status = f_(device);
+        if (!status.ok()) {
+          error = status.error();
+          why = error->message;
+        }
+      } catch (const WorldFailed&) {
+        // whoever failed has said why
+      } catch (const std::exception& e) {
+        why = e.what();
+      }
+      // before the communicator is left: it would wait for the others
+      if (!why.empty()) world_.fail(fmt::format("device {}: {}", number, why));
+    }
+    if (!error) return;
+    const std::lock_guard lock(mutex_);
+    if (outcome_.error) return;
+    outcome_.error = std::move(error);
+    outcome_.device = number;
+  }
+
+  DevicesOutcome outcome() {
+    outcome_.failure = world_.failure();
+    return std::move(outcome_);
+  }
+
+ private:
+  World& world_;
+  const std::function<Status(Device&)>& f_;
+  std::mutex mutex_;
+  DevicesOutcome outcome_;
+};
+
+}  // namespace
+
+DevicesOutcome run_on_devices(World& world, int threads_per_device,
+                              const std::function<Status(Device&)>& f) {
+  const int count = world.local_devices();
+  const int sharing = mpi_sharing_ranks();
+  const int threads = threads_of_device(count, threads_per_device, sharing);
+  // Threads that outnumber the cores must sleep when they wait: others need the core.
+  const bool alone = threads * count * sharing <= ThreadPool::available_cores();
+  Run run(world, f);
+  std::vector<std::thread> others;
+  others.reserve(static_cast<size_t>(count));
+  for (int d = 1; d < count; ++d)
+    others.emplace_back([&, d] { run.device(world.first_device() + d, threads, alone); });
+  run.device(world.first_device(), threads, alone);
+  for (std::thread& t : others) t.join();
+  return run.outcome();
+}
+
+}  // namespace cad::backend

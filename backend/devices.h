@@ -1,0 +1,43 @@
+// backend/devices.h -- the devices of this process at work: one thread for each, with its end of
+// the world (backend/comm/world.h) and its share of the cores. What a device does is the caller's
+// function; what happens when one cannot go on is settled here. Not here: one device's steps
+// (cpu/executor.h).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "backend/comm/world.h"
+#include "backend/cpu/thread_pool.h"
+#include "base/result.h"
+
+namespace cad::backend {
+
+struct Device {
+  int number;  // in the world
+  Communicator& comm;
+  ThreadPool& pool;
+  [[nodiscard]] World& world() const { return comm.world(); }
+};
+
+struct DevicesOutcome {
+  // The first error that a device of this process came to by itself.
+  std::optional<Diagnostic> error;
+  int device = -1;  // which one
+  // What the world failed of, here or in another process; nothing: it has not.
+  std::optional<std::string> failure;
+  [[nodiscard]] bool ok() const { return !error && !failure; }
+};
+
+// Threads of a device's pool: `asked`, or with 0 its share of the cores that this process may use
+// (affinity, cgroup), at least 1. `sharing`: processes that use the same cores.
+int threads_of_device(int local_devices, int asked, int sharing = 1);
+
+// Runs f for every device of this process and returns when all have ended. The first device that
+// returns an error or throws ends the world, so that no other one waits for it; WorldFailed is how
+// the others end then.
+DevicesOutcome run_on_devices(World& world, int threads_per_device,
+                              const std::function<Status(Device&)>& f);
+
+}  // namespace cad::backend
