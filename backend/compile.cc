@@ -5,6 +5,7 @@
 
 #include "backend/cpu/thread_pool.h"
 #include "backend/program_impl.h"
+#include "backend/program_verify.h"
 #include "backend/schedule.h"
 #include "base/check.h"
 #include "ir/interpreter.h"
@@ -90,16 +91,22 @@ Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
       CAD_CHECK(places[o].aliased_input >= 0, "in_place names no input `{}`", input);
     }
   }
-  if (g.batch_dim.valid()) impl->batch_rows = g.dim(g.batch_dim).size.evaluate(bindings).value;
+  if (g.batch_dim.valid())
+    impl->batch_rows = g.dim(whole_dim(g, g.batch_dim)).size.evaluate(bindings).value;
   PartitionOptions cut;
   cut.lanes = host_lanes();
   cut.fuse = options.fuse;
   Partition parts = partition(g, bindings, cut);
-  const int threads = ThreadPool::available_cores();
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::available_cores();
   impl->jit = std::make_shared<Jit>();
-  impl->kernels = impl->jit->compile(parts.kernels, threads);
-  schedule(*impl, std::move(parts), places, threads);
-  return Program(std::move(impl));
+  impl->kernels = impl->jit->compile(parts.kernels, ThreadPool::available_cores());
+  schedule(*impl, parts, places, threads, options.overlap);
+  Program program(std::move(impl));
+  if (!g.mesh.empty()) {
+    const std::vector<std::string> problems = verify(program);
+    CAD_CHECK(problems.empty(), "{}\n{}", fmt::join(problems, "\n"), program.str());
+  }
+  return program;
 }
 
 ir::Graph step_total_graph(const ir::Graph& graph) {

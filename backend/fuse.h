@@ -57,6 +57,7 @@ struct LoopExpr {
   int32_t reduction = -1;
   int64_t row_stride = 0;
   Affine rows;
+  ShardTerms shards, row_shards;  // kRandom: what a device adds to `index` and to `rows`
   uint64_t site = 0;
   // derived
   uint64_t loops = 0;  // bit l: depends on loop l

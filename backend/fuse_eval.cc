@@ -229,6 +229,10 @@ ExprId Evaluator::add_expr(LoopExpr e) {
   key.push_back(-7);
   key_of(e.index, key);
   key_of(Index{e.rows, {}}, key);
+  for (const ShardTerms* terms : {&e.shards, &e.row_shards}) {
+    key.push_back(static_cast<int64_t>(terms->size()));
+    for (const ShardTerm& term : *terms) key.insert(key.end(), {term.dim.index, term.stride});
+  }
   auto [at, fresh] = exprs_.emplace(std::move(key), static_cast<ExprId>(p_.exprs.size()));
   if (!fresh) return at->second;
   if (e.kind != kernel::Expr::Kind::kReduction) {
@@ -326,7 +330,7 @@ ExprId Evaluator::node_value(NodeId id, const Indices& indices, ExprId predicate
     result = constant(*number, at.type->dtype);
   } else if (n.op == Op::kIota) {
     result = index_value(indices[0]);
-  } else if (n.op == Op::kStepTotal) {
+  } else if (n.op == Op::kStepTotal || n.op == Op::kAttach) {
     result = operand(n, 0, at, predicate);
   } else if (family == "pointwise") {
     result = pointwise(n, at, predicate);

@@ -96,20 +96,21 @@ ExprId Evaluator::uniform(const ir::Node& n, const DimIndex& at, size_t first_nu
     e.operands.push_back(value(n.operands[i], {}, -1));
     if (failed_ || restart_) return e.operands.back();
   }
-  // dims before the batch dim have the whole step's rows in their stride
-  const int batch = g_.batch_dim.valid() ? at.type->position(g_.batch_dim) : -1;
+  // Elements are numbered in the whole tensor: a device's part of a dim adds where it begins. Dims
+  // before the batch dim have the whole step's rows in their stride.
+  const int batch = batch_position(g_, at.type->dims);
   int64_t stride = 1;
   Index rows;
   for (size_t d = at.type->rank(); d-- > 0;) {
     const Index& i = (*at.indices)[d];
-    if (static_cast<int>(d) < batch)
-      rows.add(i, stride);
-    else
-      e.index.add(i, stride);
+    const DimId dim = at.type->dims[d];
+    const bool before = static_cast<int>(d) < batch;
+    (before ? rows : e.index).add(i, stride);
+    if (!g_.dim(dim).axes.empty()) (before ? e.row_shards : e.shards).push_back({dim, stride});
     if (static_cast<int>(d) == batch)
       e.row_stride = stride;  // and the batch extent itself is left to step_rows
     else
-      stride *= c_.extent(at.type->dims[d]);
+      stride *= c_.extent(whole_dim(g_, dim));
   }
   if (!rows.dynamic.empty()) return fail("a random value before the batch dim at a computed index");
   e.rows = rows.affine;

@@ -56,7 +56,7 @@ class Scheduler {
   int32_t add_scratch(ir::DType dtype, int64_t elements);
   void write_combining_stage(const std::vector<Dim>& dims, int chunk_dim, int64_t chunks);
   kernel::ExprId copy(ExprId e);
-  kernel::Linear linear(const Affine& a) const;
+  kernel::Linear linear(const Affine& a, const ShardTerms& shards = {}) const;
   kernel::Slot slot(int64_t value) const;
   int32_t buffer(ir::ValueId v, bool written);
   void finish_stage(const std::vector<Dim>& dims);

@@ -21,9 +21,15 @@ Slot Scheduler::slot(int64_t value) const {
   return at->second;
 }
 
-Linear Scheduler::linear(const Affine& a) const {
+Linear Scheduler::linear(const Affine& a, const ShardTerms& shards) const {
   Linear result;
-  result.offset = slot(a.constant);
+  if (shards.empty()) {
+    result.offset = slot(a.constant);
+  } else {  // a slot that no other number shares
+    result.offset = static_cast<Slot>(out_.call.ints.size());
+    out_.call.ints.push_back(a.constant);
+    out_.call.device_ints.push_back({result.offset, shards});
+  }
   for (const Dim& d : dims_)
     result.strides.push_back(d.loop < 0 ? kernel::kZero
                                         : slot(a.coef(static_cast<size_t>(d.loop))));
@@ -57,9 +63,9 @@ kernel::ExprId Scheduler::copy(ExprId id) {
   if (e.predicate >= 0) x.predicate = copy(e.predicate);
   if (e.kind == Kind::kLoad) x.buffer = buffer(e.buffer, false);
   if (e.kind == Kind::kLoad || e.kind == Kind::kIndex || e.kind == Kind::kRandom)
-    x.linear = linear(e.index.affine);
+    x.linear = linear(e.index.affine, e.shards);
   if (e.kind == Kind::kRandom) {
-    x.rows = linear(e.rows);
+    x.rows = linear(e.rows, e.row_shards);
     x.row_stride = slot(e.row_stride);
   }
   if (e.kind == Kind::kReduction) {

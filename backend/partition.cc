@@ -35,6 +35,11 @@ Step::Kind library_kind(Op op) {
       return Step::Kind::kSlots;
     case Op::kRepeat:
       return Step::Kind::kLoop;
+    case Op::kAllReduce:
+    case Op::kAllGather:
+    case Op::kReduceScatter:
+    case Op::kAllToAll:
+      return Step::Kind::kCollective;
     default:
       CAD_CHECK(false, "op `{}` is no library step", ir::op_name(op));
   }
@@ -70,7 +75,8 @@ class Partitioner {
     std::vector<char> stored(g_.values.size(), 0);
     for (ValueId v : g_.region(id).args) stored[static_cast<size_t>(v.index)] = 1;
     for (NodeId n : g_.region(id).nodes)
-      if (g_.node(n).op == Op::kInput) stored[static_cast<size_t>(g_.node(n).results[0].index)] = 1;
+      if (g_.node(n).op == Op::kInput || g_.node(n).op == Op::kAxisIndex)
+        stored[static_cast<size_t>(g_.node(n).results[0].index)] = 1;
     std::vector<ir::RegionId> bodies;
     for (const fuse::Cluster& cluster : clusters) {
       Step step = cluster.library ? library(cluster) : kernel(cluster);
@@ -97,6 +103,7 @@ class Partitioner {
     step.outputs = n.results;
     step.may_overwrite.resize(step.outputs.size());
     if (n.op == Op::kRepeat) step.body = n.loop.body.index;
+    if (n.op == Op::kAllReduce) step.may_overwrite[0] = {0};
     return step;
   }
 
@@ -161,12 +168,22 @@ const char* kind_name(Step::Kind kind) {
       return "slots";
     case Step::Kind::kLoop:
       return "loop";
+    case Step::Kind::kCollective:
+      return "collective";
     default:
       return "step";
   }
 }
 
 }  // namespace
+
+int batch_position(const ir::Graph& g, const std::vector<ir::DimId>& dims) {
+  if (!g.batch_dim.valid()) return -1;
+  const ir::DimId batch = whole_dim(g, g.batch_dim);
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (whole_dim(g, dims[d]) == batch) return static_cast<int>(d);
+  return -1;
+}
 
 Partition partition(const ir::Graph& g, const ir::Bindings& bindings,
                     const PartitionOptions& options) {

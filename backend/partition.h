@@ -7,10 +7,11 @@
 //    write it, dense row-major), a view of a stored one (base is another value), or fused away
 //    (layout.base invalid);
 //  - steps stand in a valid order; the inputs of a step are stored values or views;
-//  - operands of kLoop, kGather, kScatterAdd, kTopK, kCumSum, kSlots and region results are dense
-//    (offset allowed); those of kContract, kAttention, kAttentionGrad may have any strides,
-//    also 0 and negative. A region's result may be one of its arguments, a view, or listed twice:
-//    the executor copies then.
+//  - operands of kLoop, kGather, kScatterAdd, kTopK, kCumSum, kSlots, kCollective and region
+//  results
+//    are dense (offset allowed); those of kContract, kAttention, kAttentionGrad may have any
+//    strides, also 0 and negative. A region's result may be one of its arguments, a view, or listed
+//    twice: the executor copies then.
 //  - kView steps do no work and are there for traces only.
 #pragma once
 
@@ -25,12 +26,19 @@
 
 namespace cad::backend {
 
+// An integer of a call that depends on the device: ints[slot] + the sum of the terms.
+struct DeviceInt {
+  int32_t slot = 0;
+  ShardTerms terms;
+};
+
 // One use of a kernel: Step::kernel indexes Partition::calls.
 struct KernelCall {
   int32_t kernel = -1;               // index into Partition::kernels
   std::vector<ir::ValueId> buffers;  // parallel to the kernel's buffers that are not scratch: pass
                                      // the start of the buffer of layouts[value].base
   std::vector<int64_t> ints;
+  std::vector<DeviceInt> device_ints;
   std::vector<int64_t> items;      // per stage: run [0, items[s]), split as you like
   std::vector<int64_t> item_cost;  // per stage: about how many elements an item touches
   int64_t scratch_bytes = 0;       // shared by the threads; need not be cleared

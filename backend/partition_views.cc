@@ -12,7 +12,7 @@ using ir::DimId;
 using ir::Op;
 
 NodeClass classify(const ir::Node& n) {
-  if (n.op == Op::kInput) return NodeClass::kNone;
+  if (n.op == Op::kInput || n.op == Op::kAxisIndex) return NodeClass::kNone;
   return ir::is_library_step(n.op) ? NodeClass::kLibrary : NodeClass::kFusible;
 }
 

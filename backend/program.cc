@@ -43,8 +43,11 @@ std::string address_text(const ProgramImpl& p, const Address& a) {
     text = "arena";
   } else if (root <= p.inputs.size()) {
     text = "`" + p.inputs[root - 1].name + "`";
-  } else {
+  } else if (root <= p.inputs.size() + p.outputs.size()) {
     text = "`" + p.outputs[root - 1 - p.inputs.size()].name + "`";
+  } else {
+    text = "axis_index" + std::to_string(a.offset / 4);
+    return text;
   }
   if (a.offset != 0 || a.root == Address::kArena) text += fmt::format("+{}", a.offset);
   for (const auto& [level, stride] : a.numbers) text += fmt::format("+i{}*{}", level, stride);
@@ -60,7 +63,15 @@ void block_text(const ProgramImpl& p, int32_t block, int indent, std::string& ou
       block_text(p, i.block, indent + 2, out);
       continue;
     }
+    if (i.kind == Instruction::Kind::kAwait) {
+      out += fmt::format("await {}\n", i.ticket);
+      continue;
+    }
     out += i.kind == Instruction::Kind::kCopy ? "copy" : info.name;
+    if (i.kind == Instruction::Kind::kCollective) {
+      const CollectivePlan& plan = p.collectives[static_cast<size_t>(i.detail)];
+      out += fmt::format(" {} start {}", plan.call.str(), i.ticket);
+    }
     if (i.accumulate) out += " (adds)";
     for (const Address& a : i.operands) out += " " + address_text(p, a);
     if (i.scratch.valid()) out += " scratch " + address_text(p, i.scratch);

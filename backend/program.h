@@ -25,6 +25,11 @@ struct CompileOptions {
   std::vector<std::pair<std::string, std::string>> in_place;
   // false: every op is its own step, so that debug_nan can name the exact one.
   bool fuse = true;
+  // Of the pool that will run it, at most: memory of steps that need some for each thread. 0: all
+  // cores of this process.
+  int threads = 0;
+  // false: collectives are carried out where they stand, beside nothing else.
+  bool overlap = true;
 };
 
 // An input or output as the caller has to supply it.

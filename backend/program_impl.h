@@ -11,6 +11,7 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/routines.h"
+#include "backend/device_part.h"
 #include "backend/jit.h"
 #include "backend/partition.h"
 #include "backend/program.h"
@@ -20,7 +21,7 @@ namespace cad::backend {
 // Where something lies: pointers[root] + offset + the numbers of the enclosing loops times strides,
 // all in bytes. Root 0 is the arena, then come inputs, then outputs. While scheduling, an address
 // in the arena names a buffer of a block and the offset counts from there; resolve() makes it
-// absolute.
+// absolute. The last root is a table of the device's numbers along axes of the mesh (i32).
 struct Address {
   static constexpr int32_t kArena = 0;
   int32_t root = -1;
@@ -51,12 +52,15 @@ struct Instruction {
     kSlots,
     kCopy,
     kLoop,
-    kCollective
+    kCollective,  // starts it; `detail` indexes collectives, `ticket` the tickets of a run
+    kAwait        // waits until the collective of `ticket` is done
   } kind = Kind::kKernel;
   // kKernel: the kernel's buffers. Else operands, then results. kCopy: from, to.
   std::vector<Address> operands;
+  std::vector<char> writes;  // parallel to operands: 1 where one is written
   Address scratch;
-  int32_t detail = -1;      // index into calls, gemms, attentions, routines, copies by kind
+  int32_t step = 0;         // of its region's steps, in the schedule's order
+  int32_t detail = -1;      // index into calls, gemms, attentions, routines, copies, .. by kind
   int32_t info = -1;        // index into Program::steps()
   bool accumulate = false;  // kContract, kCopy: adds to the result when Run::accumulate is set
   // kLoop
@@ -64,7 +68,8 @@ struct Instruction {
   int32_t level = 0;
   int64_t count = 0;
   bool reverse = false;
-  Address number;  // i32 that the body reads
+  Address number;       // i32 that the body reads
+  int32_t ticket = -1;  // kCollective, kAwait
   std::vector<Checked> checked, read;
   bool may_be_minus_infinity = false;
 };
@@ -98,6 +103,9 @@ struct ProgramImpl {
   std::vector<AttentionPlan> attentions;
   std::vector<RoutinePlan> routines;
   std::vector<CopyPlan> copies;
+  std::vector<CollectivePlan> collectives;
+  std::vector<uint32_t> axis_indices;  // the axes of each number in the device's table
+  int32_t tickets = 0;                 // of collectives: one for each that starts
   std::vector<StepInfo> infos;
   std::vector<TransientBuffer> buffers;
   std::vector<std::string> kernel_names;

@@ -48,6 +48,16 @@ void Scheduler::place_inputs() {
     const ValueId v = graph_.inputs[i].value;
     if (v.valid()) places_[index(v)].root = 1 + static_cast<int32_t>(i);
   }
+  // Numbers along the mesh lie in a table that every device has of its own.
+  for (const ir::Node& node : graph_.nodes) {
+    if (node.op != ir::Op::kAxisIndex) continue;
+    std::vector<uint32_t>& known = program_.axis_indices;
+    auto at = std::find(known.begin(), known.end(), node.attrs.axes);
+    if (at == known.end()) at = known.insert(at, node.attrs.axes);
+    Address& place = places_[index(node.results[0])];
+    place.root = static_cast<int32_t>(1 + graph_.inputs.size() + graph_.outputs.size());
+    place.offset = 4 * (at - known.begin());
+  }
 }
 
 // Definitions and last uses. A view's use is its base's.
@@ -80,6 +90,7 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
     return graph_.value(v).result >= loop.carries;  // collected: its slices are added in the body
   }
   if (!d.occupant.valid()) return true;
+  if (in_flight(d.occupant, def)) return false;
   const int32_t needed = last_use_[index(d.occupant)];
   if (needed < def) return true;
   if (needed > def) return false;
@@ -92,7 +103,7 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
     return readers == 1 && at < static_cast<size_t>(node.loop.carries) &&
            node.operands[at] == d.occupant;
   }
-  if (step.kind != Step::Kind::kKernel) return false;
+  if (step.kind != Step::Kind::kKernel && step.kind != Step::Kind::kCollective) return false;
   const auto output = std::find(step.outputs.begin(), step.outputs.end(), v) - step.outputs.begin();
   if (static_cast<size_t>(output) >= step.may_overwrite.size()) return false;
   const std::vector<int32_t>& allowed = step.may_overwrite[static_cast<size_t>(output)];
@@ -142,6 +153,7 @@ bool Scheduler::take_over(const RegionState& r, const Step& step, int32_t at, si
       continue;
     }
     if (direct_[index(owner)] != nullptr) continue;  // its place belongs to an enclosing loop
+    if (in_flight(owner, at)) continue;
     // Another operand may read the same buffer through a view, or another output may have taken it.
     bool alone = true;
     for (size_t j = 0; j < step.inputs.size(); ++j) {
@@ -194,7 +206,7 @@ void Scheduler::lay_out(const RegionState& r) {
 
 int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>& destinations,
                             int32_t depth, double times) {
-  const std::vector<Step>& steps = partition_.regions[static_cast<size_t>(region.index)].steps;
+  const std::vector<Step> steps = started_early(region);
   RegionState r;
   r.region = region;
   r.block = static_cast<int32_t>(program_.blocks.size());
@@ -203,6 +215,7 @@ int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>&
   r.end = static_cast<int32_t>(steps.size());
   program_.blocks.emplace_back();
   analyse(r, steps);
+  choose_awaits(r, steps);
   choose_destinations(r, steps, destinations);
   if (region.index != 0) {
     const ValueId number = graph_.region(region).args[0];
@@ -212,6 +225,8 @@ int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>&
   for (size_t s = 0; s < steps.size(); ++s) {
     r.info_of.push_back(static_cast<int32_t>(program_.infos.size()));
     const auto at = static_cast<int32_t>(s);
+    r.at = at;
+    add_awaits(r, at);
     if (steps[s].kind == Step::Kind::kView) continue;
     if (steps[s].kind == Step::Kind::kLoop) {
       step_loop(r, steps[s], at);
@@ -219,6 +234,8 @@ int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>&
       step_work(r, steps[s], at);
     }
   }
+  r.at = r.end;
+  add_awaits(r, r.end);
   copies(r, destinations, false);
   lay_out(r);
   return r.block;
@@ -258,9 +275,21 @@ void Scheduler::resolve() {
   program_.transient_bytes = blocks[0].bytes;
 }
 
-void schedule(ProgramImpl& program, Partition partition, const std::vector<OutputPlace>& outputs,
-              int threads) {
-  Scheduler scheduler(program, partition, threads);
+namespace {
+
+void schedule_once(ProgramImpl& program, const Partition& partition,
+                   const std::vector<OutputPlace>& outputs, int threads, bool overlap) {
+  program.blocks.clear();
+  program.gemms.clear();
+  program.attentions.clear();
+  program.routines.clear();
+  program.copies.clear();
+  program.collectives.clear();
+  program.axis_indices.clear();
+  program.infos.clear();
+  program.buffers.clear();
+  program.tickets = program.levels = 0;
+  Scheduler scheduler(program, partition, threads, overlap);
   scheduler.place_inputs();
   std::vector<Destination> destinations(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -273,9 +302,22 @@ void schedule(ProgramImpl& program, Partition partition, const std::vector<Outpu
   }
   scheduler.block_of(ir::RegionId{0}, destinations, 0, 1);
   scheduler.resolve();
+}
+
+}  // namespace
+
+void schedule(ProgramImpl& program, const Partition& partition,
+              const std::vector<OutputPlace>& outputs, int threads, bool overlap) {
+  schedule_once(program, partition, outputs, threads, false);
+  if (overlap && !program.collectives.empty()) {
+    const int64_t in_order = program.transient_bytes;
+    schedule_once(program, partition, outputs, threads, true);
+    if (program.transient_bytes > in_order)
+      schedule_once(program, partition, outputs, threads, false);
+  }
   for (const kernel::Kernel& kernel : partition.kernels)
     program.kernel_names.push_back(kernel.name);
-  program.calls = std::move(partition.calls);
+  program.calls = partition.calls;
 }
 
 }  // namespace cad::backend

@@ -14,8 +14,10 @@ struct OutputPlace {
 };
 
 // Fills program.blocks, calls, plans, infos, buffers and transient_bytes. program.graph, inputs and
-// outputs are there already; `outputs` is parallel to the graph's.
-void schedule(ProgramImpl& program, Partition partition, const std::vector<OutputPlace>& outputs,
-              int threads);
+// outputs are there already; `outputs` is parallel to the graph's. `overlap`: collectives may start
+// before their place in the order and be awaited after it, beside other steps; the arena is never
+// larger for it.
+void schedule(ProgramImpl& program, const Partition& partition,
+              const std::vector<OutputPlace>& outputs, int threads, bool overlap = true);
 
 }  // namespace cad::backend

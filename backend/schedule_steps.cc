@@ -28,6 +28,7 @@ void Scheduler::add_copy(const RegionState& r, const Address& from, const Addres
   Instruction copy;
   copy.kind = Instruction::Kind::kCopy;
   copy.operands = {from, to};
+  copy.writes = {0, 1};
   copy.detail = static_cast<int32_t>(program_.copies.size());
   copy.accumulate = accumulate;
   copy.info = info;
@@ -95,7 +96,7 @@ GemmPlan gemm_of(const ir::Graph& g, const ir::Node& node, const std::vector<Lay
 }  // namespace
 
 // Everything but loops.
-void Scheduler::step_work(const RegionState& r, const Step& step, int32_t at) {
+void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
   const ir::Node& node = node_of(step);
   Instruction made;
   std::string name = ir::op_name(node.op);
@@ -150,19 +151,30 @@ void Scheduler::step_work(const RegionState& r, const Step& step, int32_t at) {
     case Step::Kind::kSlots:
       routine(Instruction::Kind::kSlots, plan_slots(graph_, node, program_.bindings));
       break;
+    case Step::Kind::kCollective:
+      made.kind = Instruction::Kind::kCollective;
+      made.detail = static_cast<int32_t>(program_.collectives.size());
+      program_.collectives.push_back(
+          plan_collective(graph_, step.nodes.front(), program_.bindings));
+      break;
     default:
       CAD_CHECK(false, "no routine for step `{}` (kind {})", name, static_cast<int>(step.kind));
   }
   if (step.kind == Step::Kind::kKernel) {
     for (const ValueId v : partition_.calls[static_cast<size_t>(step.kernel)].buffers) {
       made.operands.push_back(place_of(base(v)));
+      made.writes.push_back(
+          std::find(step.outputs.begin(), step.outputs.end(), v) != step.outputs.end() ? 1 : 0);
     }
   } else {
     for (const ValueId v : node.operands) made.operands.push_back(element(v));
+    made.writes.assign(made.operands.size(), 0);
     for (const ValueId v : node.results) made.operands.push_back(place_of(v));
+    made.writes.resize(made.operands.size(), 1);
   }
   if (scratch > 0) made.scratch = new_buffer(r, scratch, at, at, "scratch of " + name, node.scope);
   made.info = add_info(r, step, name, flops);
+  if (step.kind == Step::Kind::kCollective) return add_collective(r, step, at, std::move(made));
   add_checks(made, step);
   add(r, std::move(made));
 }
@@ -195,7 +207,7 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
                                          [&](ValueId v) { return base(v) == base(init); });
       if (base(init) == init && readers == 1 && last_use_[index(init)] == at &&
           def_step_[index(init)] >= 0 && there.root == Address::kArena && there.numbers.empty() &&
-          direct_[index(init)] == nullptr) {
+          direct_[index(init)] == nullptr && !in_flight(init, at)) {
         place = there;
         ArenaBuffer& buffer = block(r).buffers[static_cast<size_t>(there.buffer)];
         buffer.last = std::max({buffer.last, at, last_use_[index(result)]});

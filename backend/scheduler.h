@@ -1,5 +1,6 @@
 // backend/scheduler.h -- the class behind backend/schedule.h; schedule.cc decides on places,
-// schedule_steps.cc makes the instructions. Private to these two.
+// schedule_steps.cc makes the instructions, schedule_comm.cc moves collectives apart from their
+// awaits. Private to these three.
 #pragma once
 
 #include <algorithm>
@@ -28,18 +29,28 @@ struct RegionState {
   int32_t depth = 0;  // of loops
   double times = 1;
   int32_t end = 0;               // number of steps: the place of final copies
+  int32_t at = 0;                // the step whose instructions are being made
   std::vector<int32_t> info_of;  // by step
+  // Collectives: the step before which each is awaited (by step; -1 for others), and the awaits
+  // that stand before a step (or at the end).
+  std::vector<int32_t> await_at;
+  std::vector<std::vector<Instruction>> awaits;
 };
 
 class Scheduler {
  public:
-  Scheduler(ProgramImpl& program, const Partition& partition, int threads)
-      : program_(program), graph_(program.graph), partition_(partition), threads_(threads) {
+  Scheduler(ProgramImpl& program, const Partition& partition, int threads, bool overlap)
+      : program_(program),
+        graph_(program.graph),
+        partition_(partition),
+        threads_(threads),
+        overlap_(overlap) {
     places_.resize(graph_.values.size());
     last_use_.assign(graph_.values.size(), -1);
     uses_.assign(graph_.values.size(), 0);
     def_step_.assign(graph_.values.size(), -1);
     direct_.resize(graph_.values.size());
+    in_flight_until_.assign(graph_.values.size(), -1);
   }
 
   void place_inputs();
@@ -91,6 +102,7 @@ class Scheduler {
 
   int32_t add_info(const RegionState& r, const Step& step, const std::string& name, double flops);
   Instruction& add(const RegionState& r, Instruction instruction) {
+    instruction.step = r.at;
     block(r).instructions.push_back(std::move(instruction));
     return block(r).instructions.back();
   }
@@ -100,8 +112,21 @@ class Scheduler {
                 ir::DType dtype, bool accumulate, int32_t info);
   void add_checks(Instruction& instruction, const Step& step);
 
-  void step_work(const RegionState& r, const Step& step, int32_t at);
+  void step_work(RegionState& r, const Step& step, int32_t at);
   void step_loop(RegionState& r, const Step& step, int32_t at);
+
+  // schedule_comm.cc: collectives beside other steps, where that needs no more memory.
+  struct Lives;
+  [[nodiscard]] std::vector<Step> started_early(ir::RegionId region) const;
+  [[nodiscard]] bool reads(const Step& step, ValueId stored) const;
+  void choose_awaits(RegionState& r, const std::vector<Step>& steps);
+  void add_awaits(RegionState& r, int32_t before);
+  void add_collective(RegionState& r, const Step& step, int32_t at, Instruction start);
+  // Whether a collective that reads the value may be at work during a step.
+  [[nodiscard]] bool in_flight(ValueId v, int32_t step) const {
+    return in_flight_until_[index(v)] > step;
+  }
+
   void copies(const RegionState& r, const std::vector<Destination>& destinations, bool early);
   void lay_out(const RegionState& r);
 
@@ -109,11 +134,13 @@ class Scheduler {
   const ir::Graph& graph_;
   const Partition& partition_;
   int threads_;
+  bool overlap_;
   std::vector<Address> places_;    // by value, bases only
   std::vector<int32_t> last_use_;  // by value, bases only: step of its region, `end` for results
   std::vector<int32_t> uses_;      // by value, bases only: operands and results that read it
   std::vector<int32_t> def_step_;  // by value: the step that writes it
   std::vector<const Destination*> direct_;  // by value: written straight to a destination
+  std::vector<int32_t> in_flight_until_;    // by value, bases only: see in_flight()
 };
 
 std::string name_of(const ir::Graph& g, ValueId v);

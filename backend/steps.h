@@ -44,6 +44,20 @@ struct Step {
   std::vector<std::vector<int32_t>> may_overwrite;
 };
 
+// Where a device's part of a dim begins, times a stride: only the device knows the number.
+struct ShardTerm {
+  ir::DimId dim;
+  int64_t stride = 1;
+};
+using ShardTerms = std::vector<ShardTerm>;
+
+// The dim that this one is a part of, or itself; and which of `dims` counts the rows of a step (it
+// is the graph's batch dim, or a part of that): -1 for none.
+inline ir::DimId whole_dim(const ir::Graph& g, ir::DimId dim) {
+  return g.dim(dim).whole.valid() ? g.dim(dim).whole : dim;
+}
+int batch_position(const ir::Graph& g, const std::vector<ir::DimId>& dims);
+
 // Storage of a value as a view: element (i, j, ..) lies at offset + i * strides[0] + j * strides[1]
 // ..
 struct Layout {

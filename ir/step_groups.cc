@@ -116,8 +116,9 @@ class RegionCut {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const Node& n = node(i);
       const ValueId result = n.results[0];
-      if (n.op == Op::kInput || is_library_step(n.op)) {
-        kinds_[i] = n.op == Op::kInput ? Kind::kNone : Kind::kLibrary;
+      const bool bound = n.op == Op::kInput || n.op == Op::kAxisIndex;
+      if (bound || is_library_step(n.op)) {
+        kinds_[i] = bound ? Kind::kNone : Kind::kLibrary;
         for (ValueId v : n.results) {
           base_[static_cast<size_t>(v.index)] = v;
           if (g_.type(v).rank() == 0) chain[v] = 0;

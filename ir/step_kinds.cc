@@ -17,6 +17,10 @@ bool is_library_step(Op op) {
     case Op::kRepeat:
     case Op::kAttention:
     case Op::kAttentionGrad:
+    case Op::kAllReduce:
+    case Op::kAllGather:
+    case Op::kReduceScatter:
+    case Op::kAllToAll:
       return true;
     default:
       return false;
@@ -38,6 +42,7 @@ bool is_view_op(const Graph& g, const Node& n) {
     case Op::kBroadcast:
     case Op::kStop:
     case Op::kStepTotal:
+    case Op::kAttach:
       return true;
     case Op::kCast:
       return g.type(n.operands[0]).dtype == g.type(n.results[0]).dtype;

@@ -212,12 +212,13 @@ void Worker::pack_query_rows(float* dst, const void* src, int lanes, int64_t str
 
 // p = scores of a group, hidden ones -inf; how many keys it looks at.
 int64_t Worker::scores(const Problem& at, int64_t first, int lanes) {
-  const int64_t keys = plan_.causal ? std::min(keys_, first + lanes) : keys_;
+  const int64_t query = run_.first_query + first;  // in the whole sequence
+  const int64_t keys = plan_.causal ? std::min(keys_, query + lanes) : keys_;
   pack_query(s_.q, shifted(run_.q, at.q + first * plan_.t.q), lanes, plan_.t.q, plan_.q_depth,
              true);
   times(s_.k_rows, whole_panels(keys), depth_, depth_, s_.q, s_.p);
   if (plan_.causal) {
-    for (int64_t i = first + 1; i < keys; ++i) std::fill_n(s_.p + i * columns_, i - first, -kInf);
+    for (int64_t i = query + 1; i < keys; ++i) std::fill_n(s_.p + i * columns_, i - query, -kInf);
   }
   if (plan_.masked) {
     for (int64_t i = 0; i < keys; ++i) {
@@ -350,6 +351,7 @@ void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPoo
   share(pool, problems * parts, threads_for(plan), [&](int64_t task, int thread) {
     Worker worker(plan, run, thread);
     Problem at;
+    at.element = run.first_element;
     advance(at, plan.own, task / parts % total(plan.own), run);
     advance(at, plan.shared, task / parts / total(plan.own), run);
     worker.pack_keys(at);
@@ -373,6 +375,7 @@ void run_attention_grad(const AttentionPlan& plan, const AttentionRun& run, Thre
   share(pool, problems, threads_for(plan), [&](int64_t problem, int thread) {
     Worker worker(plan, run, thread);
     Problem shared, last;
+    shared.element = run.first_element;
     advance(shared, plan.shared, problem, run);
     for (int64_t i = 0; i < inner; ++i) {
       Problem at = shared;

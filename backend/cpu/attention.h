@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct AttentionDim {
   int64_t probs = 0;
   bool before_rows = false;
   bool is_rows = false;  // the batch dim itself
+  ir::DimId part;        // set when a device has a part of the dim
 };
 
 struct AttentionPlan {
@@ -67,7 +69,14 @@ struct AttentionRun {
   std::vector<int64_t> numbers;  // of the enclosing loops, outermost first
   uint64_t seed = 0;
   int64_t step = 0, row_offset = 0, step_rows = 0;
+  // Of a device's part: where it begins among the probabilities, and among the queries.
+  uint64_t first_element = 0;
+  int64_t first_query = 0;
 };
+// Where the device with these coordinates on Graph::mesh begins: sets the run's first_element and
+// first_query. step_rows is set already.
+void set_attention_part(const AttentionPlan& plan, const ir::Graph& g, const ir::Bindings& bindings,
+                        std::span<const int> coordinates, AttentionRun& run);
 void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPool& pool);
 void run_attention_grad(const AttentionPlan& plan, const AttentionRun& run, ThreadPool& pool);
 

@@ -7,6 +7,7 @@
 #include "backend/cpu/gemm_kernels.h"
 #include "base/check.h"
 #include "ir/random.h"
+#include "ir/shard.h"
 
 namespace cad::backend {
 
@@ -58,12 +59,14 @@ class Planner {
     d.dv = stride(dv, id);
     const std::vector<ir::DimId>& probs = node_.attrs.probs;
     d.probs = 1;
-    d.is_rows = id == g_.batch_dim;
+    if (!g_.dim(id).axes.empty()) d.part = id;
+    const int batch = batch_position(g_, probs);
+    d.is_rows = batch >= 0 && probs[static_cast<size_t>(batch)] == id;
     for (size_t i = probs.size(); i-- > 0 && probs[i] != id;) {
-      if (probs[i] == g_.batch_dim) {
+      if (static_cast<int>(i) == batch) {
         d.before_rows = true;
       } else {
-        d.probs *= extent(probs[i]);
+        d.probs *= extent(whole_dim(g_, probs[i]));
       }
     }
     return d;
@@ -114,6 +117,7 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
   plan.dtype = g.type(at.q).dtype;
   plan.t = at.dim(node.attrs.dims[0]);
   plan.s = at.dim(node.attrs.dims[1]);
+  CAD_CHECK(!plan.s.part.valid(), "attention over a part of the keys");
   const std::vector<ir::DimId> depth{node.attrs.dims[2]};
   std::vector<ir::DimId> width;
   for (const ir::DimId id : g.type(at.v).dims) {
@@ -155,6 +159,22 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
              widths = static_cast<double>(plan.v_width.size());
   plan.flops = 2 * pairs * (plan.backward ? 3 * depths + 2 * widths : depths + widths);
   return plan;
+}
+
+void set_attention_part(const AttentionPlan& plan, const ir::Graph& g, const ir::Bindings& bindings,
+                        std::span<const int> coordinates, AttentionRun& run) {
+  const auto offset = [&](const AttentionDim& d) {
+    return d.part.valid() ? ir::shard_offset(g, d.part, coordinates, bindings) : 0;
+  };
+  int64_t element = 0;
+  const auto add = [&](const AttentionDim& d) {
+    element += offset(d) * (d.before_rows ? d.probs * run.step_rows : d.probs);
+  };
+  for (const AttentionDim& d : plan.shared) add(d);
+  for (const AttentionDim& d : plan.own) add(d);
+  add(plan.t);
+  run.first_element = static_cast<uint64_t>(element);
+  run.first_query = offset(plan.t);
 }
 
 }  // namespace cad::backend

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
+#include "backend/comm/world.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/program_impl.h"
 #include "base/check.h"
@@ -33,9 +35,20 @@ class Executor {
     roots_.push_back(static_cast<char*>(run.arena));
     for (void* p : run.inputs) roots_.push_back(static_cast<char*>(p));
     for (void* p : run.outputs) roots_.push_back(static_cast<char*>(p));
+    part_ = device_part(program, run.coordinates);
+    roots_.push_back(reinterpret_cast<char*>(part_.axis_indices.data()));
+    started_.resize(static_cast<size_t>(program.tickets));
     numbers_.assign(static_cast<size_t>(program.levels), 0);
     rows_ = run.step_rows != 0 ? run.step_rows : std::max<int64_t>(program.batch_rows, 1);
   }
+
+  // Nobody else may use the run's buffers afterwards.
+  ~Executor() {
+    for (const Started& s : started_)
+      if (s.pending) (void)run_.comm->wait(s.ticket);
+  }
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // False: a value that is not finite, described in `found`.
   bool block(int32_t index);
@@ -54,13 +67,24 @@ class Executor {
   }
   void kernel(const Instruction& i);
   void attention(const Instruction& i);
+  void collective(const Instruction& i);
+  void await(const Instruction& i);
   void instruction(const Instruction& i);
   bool loop(const Instruction& i);
   bool finite(const Instruction& i);
 
+  struct Started {  // a collective
+    Communicator::Ticket ticket = 0;
+    Communicator::Stretch when;
+    bool pending = false;
+  };
+
   const ProgramImpl& program_;
   ThreadPool& pool_;
   const Run& run_;
+  DevicePart part_;
+  std::vector<Started> started_;  // by Instruction::ticket
+  int64_t done_ = 0;              // instructions
   std::vector<char*> roots_;
   std::vector<int64_t> numbers_;
   std::vector<void*> buffers_;  // of the kernel at hand
@@ -74,7 +98,8 @@ void Executor::kernel(const Instruction& i) {
   for (const Address& a : i.operands) buffers_.push_back(at(a));
   KernelArgs args;
   args.buffers = buffers_.data();
-  args.ints = call.ints.data();
+  const int64_t own = part_.ints_of[static_cast<size_t>(i.detail)];
+  args.ints = own >= 0 ? part_.ints.data() + own : call.ints.data();
   args.scratch = i.scratch.valid() ? at(i.scratch) : nullptr;
   args.seed = run_.seed;
   args.step = run_.step;
@@ -114,6 +139,7 @@ void Executor::attention(const Instruction& i) {
   run.step = run_.step;
   run.row_offset = run_.row_offset;
   run.step_rows = rows_;
+  set_attention_part(plan, program_.graph, program_.bindings, run_.coordinates, run);
   if (plan.backward) {
     run.dq = take();
     run.dk = take();
@@ -124,6 +150,30 @@ void Executor::attention(const Instruction& i) {
     run.lse = reinterpret_cast<float*>(take());
     run_attention(plan, run, pool_);
   }
+}
+
+void Executor::collective(const Instruction& i) {
+  const CollectiveCall& call = part_.calls[static_cast<size_t>(i.detail)];
+  const void* in = at(i.operands[0]);
+  void* out = at(i.operands[1]);
+  if (call.size() == 1) {
+    if (in != out)
+      std::memcpy(out, in, static_cast<size_t>(call.in_elements() * ir::dtype_bytes(call.dtype)));
+    return;
+  }
+  CAD_CHECK(run_.comm != nullptr, "{} without a communicator", call.str());
+  Started& s = started_[static_cast<size_t>(i.ticket)];
+  s.ticket = run_.comm->start(call, in, out, run_.trace != nullptr ? &s.when : nullptr);
+  s.pending = true;
+}
+
+void Executor::await(const Instruction& i) {
+  Started& s = started_[static_cast<size_t>(i.ticket)];
+  if (!s.pending) return;
+  s.pending = false;
+  if (!run_.comm->wait(s.ticket)) throw WorldFailed(run_.comm->world());
+  if (run_.trace != nullptr)
+    run_.trace->push_back({i.info, s.when.start_ns, s.when.end_ns, TraceEvent::Kind::kCollective});
 }
 
 void Executor::instruction(const Instruction& i) {
@@ -160,9 +210,14 @@ void Executor::instruction(const Instruction& i) {
       run_copy(program_.copies[detail], at(i.operands[0]), at(i.operands[1]),
                i.accumulate && run_.accumulate, pool_);
       break;
-    case Kind::kLoop:
     case Kind::kCollective:
-      CAD_CHECK(false, "a collective on one device");
+      collective(i);
+      break;
+    case Kind::kAwait:
+      await(i);
+      break;
+    case Kind::kLoop:
+      CAD_CHECK(false, "a loop is no single step");
   }
 }
 
@@ -208,6 +263,7 @@ bool Executor::finite(const Instruction& i) {
       report.span = node.span;
     }
     report.value = value.name;
+    report.number = done_;
     found = std::move(report);
     return false;
   }
@@ -222,8 +278,13 @@ bool Executor::block(int32_t index) {
     } else {
       instruction(i);
     }
-    if (run_.trace != nullptr) run_.trace->push_back({i.info, start, now_ns()});
-    if (run_.debug_nan && !finite(i)) return false;
+    ++done_;
+    if (run_.trace != nullptr && i.kind != Instruction::Kind::kCollective) {
+      const bool wait = i.kind == Instruction::Kind::kAwait;
+      run_.trace->push_back(
+          {i.info, start, now_ns(), wait ? TraceEvent::Kind::kWait : TraceEvent::Kind::kStep});
+    }
+    if (run_.debug_nan && !found && !finite(i) && run_.comm == nullptr) return false;
   }
   return true;
 }

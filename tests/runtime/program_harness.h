@@ -59,14 +59,13 @@ struct Outcome {
   int64_t touched = 0;
 };
 
-// `shared`: output index -> input index that is bound to the same memory.
+// `run`: a device's place in its world, if it has one. `shared`: output index -> input index that
+// is bound to the same memory.
 inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>& inputs,
-                           const ir::EvalContext& context, int threads,
+                           const ir::EvalContext& context, ThreadPool& pool, Run run = {},
                            const std::map<int, int>& shared = {}) {
-  ThreadPool pool(threads);
   const GuardedArena arena(program.transient_bytes());
   std::vector<Memory> in, out;
-  Run run;
   for (const ir::Tensor& t : inputs) {
     in.push_back(to_memory(t));
     run.inputs.push_back(in.back().get());
@@ -103,6 +102,13 @@ inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>
   outcome.touched = arena.touched();
   EXPECT_GE(outcome.touched, 0) << "memory before the arena was written";
   return outcome;
+}
+
+inline Outcome run_program(const Program& program, const std::vector<ir::Tensor>& inputs,
+                           const ir::EvalContext& context, int threads,
+                           const std::map<int, int>& shared = {}) {
+  ThreadPool pool(threads);
+  return run_program(program, inputs, context, pool, {}, shared);
 }
 
 inline std::vector<ir::Tensor> random_inputs(const ir::Graph& g, const ir::Bindings& bindings,

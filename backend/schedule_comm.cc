@@ -1,0 +1,154 @@
+// backend/schedule_comm.cc -- Scheduler's third part: a collective starts when its operand is there
+// and is awaited when its result is needed, so that other steps run beside it. Where that keeps a
+// buffer longer than the order of the partition does, it must fit under the region's peak, and no
+// loop may lie between: its body's memory is not known here. All devices run one program, so all
+// move their collectives alike.
+#include <algorithm>
+
+#include "backend/scheduler.h"
+
+namespace cad::backend {
+
+namespace {
+
+// Steps worth hiding a collective behind.
+bool heavy(const Step& step) {
+  return step.kind == Step::Kind::kContract || step.kind == Step::Kind::kAttention ||
+         step.kind == Step::Kind::kAttentionGrad || step.kind == Step::Kind::kLoop;
+}
+constexpr int kHeavyEnough = 2;  // of them, when it costs memory meanwhile
+
+}  // namespace
+
+// Stored values of a region while its steps are moved: by value, made and last used at a step.
+struct Scheduler::Lives {
+  std::vector<int32_t> made, last;
+  std::vector<int64_t> bytes;  // by step: of all that lives then
+  int64_t peak = 0;
+
+  Lives(const Scheduler& s, ir::RegionId region, const std::vector<Step>& steps)
+      : made(s.graph_.values.size(), -1), last(s.graph_.values.size(), -1), bytes(steps.size()) {
+    for (size_t at = 0; at < steps.size(); ++at) {
+      if (steps[at].kind == Step::Kind::kView) continue;
+      for (const ValueId v : steps[at].inputs) last[index(s.base(v))] = static_cast<int32_t>(at);
+      for (const ValueId v : steps[at].outputs) {
+        made[index(v)] = static_cast<int32_t>(at);
+        last[index(v)] = static_cast<int32_t>(at);
+      }
+    }
+    for (const ValueId v : s.graph_.region(region).results)
+      last[index(s.base(v))] = static_cast<int32_t>(steps.size()) - 1;
+    for (const Step& step : steps) {
+      for (const ValueId v : step.outputs) {
+        if (made[index(v)] < 0) continue;
+        const int64_t size = s.bytes(v);
+        for (int32_t at = made[index(v)]; at <= last[index(v)]; ++at)
+          bytes[static_cast<size_t>(at)] += size;
+      }
+    }
+    for (const int64_t b : bytes) peak = std::max(peak, b);
+  }
+
+  // The result will take the operand's place.
+  [[nodiscard]] bool in_place(const Scheduler& s, const Step& step, int32_t at) const {
+    const ValueId in = step.inputs[0];
+    return !step.may_overwrite[0].empty() && s.base(in) == in && made[index(in)] >= 0 &&
+           last[index(in)] == at;
+  }
+  // Whether `extra` bytes more fit at a step.
+  [[nodiscard]] bool fits(const Step& step, size_t at, int64_t extra) const {
+    return extra == 0 || (step.kind != Step::Kind::kLoop && bytes[at] + extra <= peak);
+  }
+};
+
+bool Scheduler::reads(const Step& step, ValueId stored) const {
+  return step.kind != Step::Kind::kView &&
+         std::any_of(step.inputs.begin(), step.inputs.end(),
+                     [&](ValueId v) { return base(v) == stored; });
+}
+
+// The region's steps with collectives moved up to where their operands are made.
+std::vector<Step> Scheduler::started_early(ir::RegionId region) const {
+  std::vector<Step> steps = partition_.regions[static_cast<size_t>(region.index)].steps;
+  if (!overlap_) return steps;
+  for (size_t s = 1; s < steps.size(); ++s) {
+    if (steps[s].kind != Step::Kind::kCollective) continue;
+    const Lives lives(*this, region, steps);
+    const auto at = static_cast<int32_t>(s);
+    const ValueId in = base(steps[s].inputs[0]);
+    const bool in_place = lives.in_place(*this, steps[s], at);
+    const int64_t extra = in_place ? 0 : bytes(steps[s].outputs[0]);
+    size_t to = s;
+    int passed = 0;
+    while (static_cast<int32_t>(to) - 1 > lives.made[index(in)] && passed < kHeavyEnough &&
+           lives.fits(steps[to - 1], to - 1, extra)) {
+      if (in_place && reads(steps[to - 1], in)) break;
+      --to;
+      if (heavy(steps[to])) ++passed;
+    }
+    // Nothing is won by passing light steps only; views follow their base.
+    if (passed == 0) continue;
+    const auto begin = steps.begin();
+    std::rotate(begin + static_cast<std::ptrdiff_t>(to), begin + static_cast<std::ptrdiff_t>(s),
+                begin + static_cast<std::ptrdiff_t>(s) + 1);
+  }
+  return steps;
+}
+
+// For every collective the step before which it is awaited.
+void Scheduler::choose_awaits(RegionState& r, const std::vector<Step>& steps) {
+  r.await_at.assign(steps.size(), -1);
+  r.awaits.resize(steps.size() + 1);
+  std::optional<Lives> lives;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    if (steps[s].kind != Step::Kind::kCollective) continue;
+    const auto at = static_cast<int32_t>(s);
+    r.await_at[s] = at + 1;
+    if (!overlap_) continue;
+    if (!lives) lives.emplace(*this, r.region, steps);
+    const ValueId in = base(steps[s].inputs[0]), out = steps[s].outputs[0];
+    const bool dies = lives->made[index(in)] >= 0 && lives->last[index(in)] == at;
+    const bool in_place = lives->in_place(*this, steps[s], at);
+    const int64_t extra = dies && !in_place ? bytes(in) : 0;
+    int passed = 0;
+    size_t to = s + 1;
+    for (; to < steps.size(); ++to) {
+      if (reads(steps[to], out) || !lives->fits(steps[to], to, extra)) break;
+      if (extra > 0 && passed >= kHeavyEnough) break;
+      if (heavy(steps[to])) ++passed;
+    }
+    if (passed == 0) continue;
+    for (size_t t = s + 1; t < to; ++t) lives->bytes[t] += extra;
+    r.await_at[s] = static_cast<int32_t>(to);
+    // In place, the operand's buffer is the result's already.
+    if (!in_place)
+      in_flight_until_[index(in)] = std::max(in_flight_until_[index(in)], r.await_at[s]);
+  }
+}
+
+void Scheduler::add_awaits(RegionState& r, int32_t before) {
+  for (Instruction& await : r.awaits[static_cast<size_t>(before)]) add(r, std::move(await));
+  r.awaits[static_cast<size_t>(before)].clear();
+}
+
+void Scheduler::add_collective(RegionState& r, const Step& step, int32_t at, Instruction start) {
+  start.ticket = program_.tickets++;
+  Instruction await;
+  await.kind = Instruction::Kind::kAwait;
+  await.operands = start.operands;
+  await.writes = start.writes;
+  await.detail = start.detail;
+  await.ticket = start.ticket;
+  await.info = start.info;
+  add_checks(await, step);
+  const int32_t until = r.await_at[static_cast<size_t>(at)];
+  for (const Address& used : start.operands) {  // lives as long
+    if (used.root != Address::kArena || used.block != r.block) continue;
+    ArenaBuffer& buffer = block(r).buffers[static_cast<size_t>(used.buffer)];
+    buffer.last = std::max(buffer.last, until - 1);
+  }
+  add(r, std::move(start));
+  r.awaits[static_cast<size_t>(until)].push_back(std::move(await));
+}
+
+}  // namespace cad::backend
