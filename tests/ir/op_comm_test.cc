@@ -1,6 +1,7 @@
 // tests/ir/op_comm_test.cc -- collectives: shape rules by constraint, what each member gets, and
 // gradients against those of the same computation on one device.
 #include "ir/autodiff.h"
+#include "ir/passes.h"
 #include "tests/ir/ir_testing.h"
 #include "tests/ir/spmd_devices.h"
 
@@ -338,6 +339,86 @@ TEST(Comm, TiesGoToTheFirstMember) {
   EXPECT_EQ(got[0][1].data[0], 0);
   EXPECT_EQ(got[1][1].data[0], 3);  // the losses of three devices
   EXPECT_EQ(got[2][1].data[0], 0);
+}
+
+size_t count_of(const Graph& g, Op op) {
+  size_t count = 0;
+  for (const Region& region : g.regions) {
+    for (NodeId id : region.nodes) count += g.node(id).op == op ? 1 : 0;
+  }
+  return count;
+}
+
+// Every device runs the same passes: equal collectives are one, unused ones go, on all.
+TEST(Comm, PassesKeepDevicesInStep) {
+  Bench t;
+  set_mesh(t.g, {2, 2});
+  const ValueId x = t.x("x", {"B"});
+  const auto reduced = [&](uint32_t axes, Reduction r) {
+    return t.b.make(Op::kAllReduce, {x}, reduces(axes, r));
+  };
+  t.output(t.b.add(reduced(1, Reduction::kSum), reduced(1, Reduction::kSum)), "same");
+  t.output(t.b.add(reduced(2, Reduction::kSum), reduced(1, Reduction::kMax)), "others");
+  reduced(3, Reduction::kSum);  // nobody reads it
+  const Graph g = run_passes(t.g, passes_after_autodiff());
+  EXPECT_EQ(count_of(t.g, Op::kAllReduce), 5U);
+  EXPECT_EQ(count_of(g, Op::kAllReduce), 3U);
+  EXPECT_EQ(g.mesh, t.g.mesh);
+}
+
+// A sum of products that devices agree on in every iteration stays in the loop: products can be
+// hoisted, collectives cannot.
+TEST(Comm, CollectivesStayInTheirLoop) {
+  Bench t;
+  set_mesh(t.g, {2});
+  t.bindings = {{"L", 3}, {"B", 1}, {"D", 4}, {"F", 4}};
+  for (const char* name : {"L", "B", "D", "F"}) t.g.add_dim(name, t.bindings.at(name));
+  Loop loop;
+  loop.body = t.g.add_region(NodeId{});
+  loop.dim = t.dim("L");
+  loop.carries = 1;
+  loop.scanned = 2;
+  t.g.add_argument(loop.body, {DType::kI32, {}});
+  const ValueId sum = t.g.add_argument(loop.body, t.type(DType::kF32, {"D", "F"}));
+  const ValueId p = t.g.add_argument(loop.body, t.type(DType::kF32, {"B", "D"}));
+  const ValueId q = t.g.add_argument(loop.body, t.type(DType::kF32, {"B", "F"}));
+  Builder body(t.g, loop.body);
+  Attrs over_rows;
+  over_rows.dims = t.dims({"B"});
+  const ValueId product = body.make(Op::kContract, {p, q}, over_rows);
+  const ValueId agreed = body.make(Op::kAllReduce, {product}, comm(1));
+  t.g.region(loop.body).results = {body.add(sum, agreed)};
+  t.output(t.b.repeat(
+      loop, {t.x("s", {"D", "F"}), t.x("p", {"L", "B", "D"}), t.x("q", {"L", "B", "F"})})[0]);
+  const Graph g = run_passes(t.g, passes_after_autodiff());
+  EXPECT_EQ(count_of(g, Op::kAllReduce), 1U);
+  for (NodeId id : g.regions[0].nodes) EXPECT_FALSE(is_collective(g.node(id).op));
+}
+
+// The number of a device costs nothing: loops compute it themselves.
+TEST(Comm, LoopsComputeTheDevicesNumber) {
+  Bench t;
+  set_mesh(t.g, {2});
+  Loop loop;
+  loop.body = t.g.add_region(NodeId{});
+  loop.dim = t.dim("L");
+  loop.carries = loop.invariants = 1;
+  t.g.add_argument(loop.body, {DType::kI32, {}});
+  const ValueId h = t.g.add_argument(loop.body, {DType::kI32, {}});
+  const ValueId k = t.g.add_argument(loop.body, {DType::kI32, {}});
+  t.g.region(loop.body).results = {Builder(t.g, loop.body).add(h, k)};
+  const ValueId own = t.b.mul(t.b.make(Op::kAxisIndex, {}, comm(1)), t.number(3));
+  t.output(t.b.repeat(loop, {t.number(1), own})[0]);
+  const Graph g = sink_constants(t.g);
+  ASSERT_TRUE(verify(g).empty()) << verify(g)[0];
+  for (const Node& n : g.nodes) {
+    if (n.op == Op::kRepeat) {
+      EXPECT_EQ(n.loop.invariants, 0);
+    }
+    if (n.op == Op::kAxisIndex) {
+      EXPECT_NE(n.region.index, 0);
+    }
+  }
 }
 
 TEST(Comm, AttachSendsTheGradientElsewhere) {

@@ -1,6 +1,7 @@
 // tests/ir/split_graph.h -- from a graph of whole tensors to what every device of a mesh runs when
-// dims are split everywhere alike: types and attributes name the parts. No collective is added: a
-// sum over a split dim is a summand then, and what needs the other devices is the caller's.
+// dims are split everywhere alike: types and attributes name the parts, sizes are bound. No
+// collective is added: a sum over a split dim is a summand then, and what needs the other devices is
+// the caller's.
 #pragma once
 
 #include <map>
@@ -34,6 +35,8 @@ inline DimId add_part(Graph& g, DimId dim, const std::vector<int8_t>& axes,
 inline Graph split_graph(Graph g, const std::vector<int64_t>& mesh, const Splits& splits,
                          const Bindings& bindings) {
   g.mesh = mesh_axes(mesh);
+  for (size_t d = 0; d < g.dims.size(); ++d)
+    g.dims[d].size = extent_of(g, DimId{static_cast<int32_t>(d)}, bindings);
   std::map<DimId, DimId> parts;
   for (const auto& [name, axes] : splits) {
     const DimId dim = g.find_dim(name);
