@@ -67,10 +67,11 @@ void block_text(const ProgramImpl& p, int32_t block, int indent, std::string& ou
       out += fmt::format("await {}\n", i.ticket);
       continue;
     }
-    out += i.kind == Instruction::Kind::kCopy ? "copy" : info.name;
     if (i.kind == Instruction::Kind::kCollective) {
       const CollectivePlan& plan = p.collectives[static_cast<size_t>(i.detail)];
-      out += fmt::format(" {} start {}", plan.call.str(), i.ticket);
+      out += fmt::format("start {}: {}", i.ticket, plan.call.str());
+    } else {
+      out += i.kind == Instruction::Kind::kCopy ? "copy" : info.name;
     }
     if (i.accumulate) out += " (adds)";
     for (const Address& a : i.operands) out += " " + address_text(p, a);

@@ -2,90 +2,25 @@
 // against interpreters that meet at every collective. Graph-building helpers for family `comm`.
 #pragma once
 
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "backend/comm/thread_world.h"
 #include "backend/device_part.h"
 #include "backend/devices.h"
 #include "backend/program_impl.h"
-#include "ir/collective.h"
 #include "ir/shard.h"
+#include "tests/ir/spmd_devices.h"
 #include "tests/runtime/program_harness.h"
 
 namespace cad::backend::testing {
 
 // By device, then by input or output of the graph.
-using DeviceTensors = std::vector<std::vector<ir::Tensor>>;
+using DeviceTensors = ir::PerDevice;
 
 inline int device_count(const ir::Graph& g) {
   int64_t n = 1;
   for (const ir::MeshAxis& axis : g.mesh) n *= axis.size;
   return static_cast<int>(n);
-}
-
-// Interpreters on threads: those of a group post their operands and wait for each other.
-class Rendezvous {
- public:
-  explicit Rendezvous(const ir::Graph& g) : g_(g) {}
-
-  ir::Tensor meet(const ir::Node& node, const ir::Tensor& x, const std::vector<int>& coordinates,
-                  int device) {
-    const std::vector<int> members = group_of(g_, node.attrs.axes, coordinates);
-    const auto own =
-        static_cast<size_t>(std::find(members.begin(), members.end(), device) - members.begin());
-    std::unique_lock lock(mutex_);
-    Meeting& m = meetings_[members];
-    m.posts.resize(members.size());
-    const uint64_t round = m.round;
-    m.posts[own] = x;
-    if (++m.here == members.size()) {
-      std::vector<const ir::Tensor*> all;
-      for (const ir::Tensor& t : m.posts) all.push_back(&t);
-      m.results.clear();
-      for (size_t i = 0; i < members.size(); ++i)
-        m.results.push_back(ir::collective_result(g_, node, all, static_cast<int64_t>(i)));
-      m.here = 0;
-      ++m.round;
-      changed_.notify_all();
-    } else {
-      changed_.wait(lock, [&] { return m.round != round; });
-    }
-    return m.results[own];
-  }
-
- private:
-  struct Meeting {
-    std::vector<ir::Tensor> posts, results;
-    size_t here = 0;
-    uint64_t round = 0;
-  };
-  const ir::Graph& g_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::vector<int>, Meeting> meetings_;
-};
-
-inline DeviceTensors interpret_on_devices(const ir::Graph& g, const DeviceTensors& inputs,
-                                          const ir::EvalContext& context) {
-  DeviceTensors results(inputs.size());
-  Rendezvous rendezvous(g);
-  std::vector<std::thread> threads;
-  for (size_t d = 0; d < inputs.size(); ++d) {
-    threads.emplace_back([&, d] {
-      ir::EvalContext mine = context;
-      mine.coordinates = ir::coordinates_of(g, static_cast<int64_t>(d));
-      mine.collective = [&](const ir::Node& node, const ir::Tensor& x) {
-        return rendezvous.meet(node, x, mine.coordinates, static_cast<int>(d));
-      };
-      results[d] = ir::interpret(g, inputs[d], mine);
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  return results;
 }
 
 struct DeviceOutcomes {
@@ -120,12 +55,15 @@ inline DeviceTensors random_device_inputs(const ir::Graph& g, unsigned seed = 3,
 
 // Every device's results against the interpreters; two runs give the same bits.
 inline void check_on_devices(const ir::Graph& g, const DeviceTensors& inputs,
-                             const CheckOptions& options = {}) {
+                             const CheckOptions& options = {}, int64_t row_offset = 0,
+                             int64_t step_rows = 0) {
   ir::EvalContext context;
   context.seed = 11;
   context.step = 5;
   context.round = true;
-  const DeviceTensors expected = interpret_on_devices(g, inputs, context);
+  context.row_offset = row_offset;
+  context.step_rows = step_rows;
+  const DeviceTensors expected = ir::SpmdDevices(g).run(inputs, context);
   for (const bool fuse : {true, false}) {
     CompileOptions compile_options;
     compile_options.fuse = fuse;

@@ -3,6 +3,7 @@
 // gradients; what fails ends all devices with the reason.
 #include <cmath>
 
+#include "backend/program_verify.h"
 #include "ir/autodiff.h"
 #include "ir/passes.h"
 #include "tests/runtime/device_harness.h"
@@ -178,6 +179,121 @@ TEST_P(Meshes, RandomNumbersAreThoseOfTheWhole) {
       }
     }
   }
+}
+
+// Attention of a device's part of the queries, heads or rows: causality and dropout count in the
+// whole sequence. Uneven parts, and the second of two micro-batches.
+TEST_P(Meshes, AttentionCountsInTheWhole) {
+  const std::vector<int64_t>& mesh = GetParam();
+  const auto last = static_cast<int8_t>(mesh.size() - 1);
+  for (const bool queries : {true, false}) {
+    for (const bool causal : {true, false}) {
+      DeviceGraph m(mesh);
+      const DimId b = m.dim("B", 4), t = m.dim("T", 19), s = m.dim("S", 19), h = m.dim("H", 3),
+                  k = m.dim("K", 4), f = m.dim("F", 5);
+      m.graph.batch_dim = b;
+      const DimId lb = m.part("Bp", b, {last});
+      const DimId lt = queries ? m.part("Tp", t, {0}) : t, lh = queries ? h : m.part("Hp", h, {0});
+      std::vector<ValueId> in{m.f32("q", {lb, lt, lh, k}), m.f32("k", {lb, s, lh, k}),
+                              m.f32("v", {lb, s, lh, f})};
+      ir::Attrs attrs;
+      attrs.dims = {lt, s, k};
+      attrs.probs = {lh, lb, lt, s};
+      attrs.scalar = ir::Scalar(0.7);
+      attrs.causal = causal;
+      attrs.p = ir::Scalar(0.3);
+      attrs.site = "drop";
+      const std::vector<ValueId> made = m.b.make_all(Op::kAttention, in, attrs);
+      in.insert(in.end(), made.begin(), made.end());
+      in.push_back(m.f32("g", {lb, lt, lh, f}));
+      const std::vector<ValueId> grads = m.b.make_all(Op::kAttentionGrad, in, attrs);
+      m.output("out", made[0]);
+      for (const ValueId v : grads) m.output("d" + std::to_string(m.graph.outputs.size()), v);
+      check_on_devices(m.graph, random_device_inputs(m.graph));
+      if (queries == causal) check_on_devices(m.graph, random_device_inputs(m.graph), {}, 4, 12);
+    }
+  }
+}
+
+// Collectives run beside steps that neither make nor need their tensors; the arena does not grow.
+TEST(Devices, CollectivesStartEarlyAndAreAwaitedLate) {
+  DeviceGraph m({4});
+  const DimId d = m.dim("D", 64), f = m.dim("F", 48), e = m.dim("E", 64);
+  const auto product = [&](ValueId x, ValueId y, DimId over) {
+    ir::Attrs attrs;
+    attrs.dims = {over};
+    return m.b.make(Op::kContract, {x, y}, attrs);
+  };
+  const ValueId x = m.f32("x", {d, f}), w = m.f32("w", {f, e}), u = m.f32("u", {d, e});
+  const ValueId first = product(x, w, f);         // [D, E]
+  const ValueId sum = all_reduce(m.b, first, 1);  // beside the next product
+  const ValueId second = product(u, w, e);
+  m.output("second", second);
+  m.output("sum", m.b.unary(Op::kTanh, sum));
+  const Program early = compile(m.graph, {});
+  CompileOptions options;
+  options.overlap = false;
+  const Program in_order = compile(m.graph, {}, options);
+  EXPECT_LE(early.transient_bytes(), in_order.transient_bytes());
+  const std::string text = early.str();
+  const size_t start = text.find("start 0"), await = text.find("await 0");
+  ASSERT_NE(start, std::string::npos) << text;
+  EXPECT_NE(text.substr(start, await - start).find("contract"), std::string::npos) << text;
+  EXPECT_EQ(in_order.str().find("contract", in_order.str().find("start 0")) <
+                in_order.str().find("await 0"),
+            false)
+      << in_order.str();
+  check_on_devices(m.graph, random_device_inputs(m.graph));
+}
+
+// What a collective still works on is nobody else's, and every start has its await.
+TEST(Devices, TheVerifierFindsBrokenPrograms) {
+  const ir::Graph forward = layers({2, 2}, 3).graph;
+  const ir::Graph g = ir::differentiate(forward, forward.region(ir::RegionId{0}).results[0]);
+  const Program good = compile(g, {});
+  EXPECT_EQ(verify(good), std::vector<std::string>{});
+  const auto broken = [&](const std::function<void(ProgramImpl&)>& change) {
+    auto impl = std::make_shared<ProgramImpl>(good.impl());
+    change(*impl);
+    return fmt::format("{}", fmt::join(verify(Program(impl)), "\n"));
+  };
+  const auto first = [](ProgramImpl& p, Instruction::Kind kind) {
+    for (Block& block : p.blocks)
+      for (auto i = block.instructions.begin(); i != block.instructions.end(); ++i)
+        if (i->kind == kind) return std::pair(&block, i);
+    CAD_CHECK(false, "no such instruction");
+  };
+  EXPECT_NE(broken([&](ProgramImpl& p) {
+              const auto [block, await] = first(p, Instruction::Kind::kAwait);
+              block->instructions.erase(await);
+            }).find("is not awaited in its block"),
+            std::string::npos);
+  EXPECT_NE(broken([&](ProgramImpl& p) {
+              const auto [block, start] = first(p, Instruction::Kind::kCollective);
+              block->instructions.erase(start);
+            }).find("was not started in its block"),
+            std::string::npos);
+  EXPECT_NE(broken([&](ProgramImpl& p) { p.collectives[0].call.inner *= 2; }).find("elements"),
+            std::string::npos);
+  EXPECT_NE(broken([&](ProgramImpl& p) {
+              for (Block& block : p.blocks)
+                for (ArenaBuffer& buffer : block.buffers) buffer.offset = 0;
+            }).find("overlap while both live"),
+            std::string::npos);
+  EXPECT_NE(broken([&](ProgramImpl& p) {  // a step beside the collective writes its result
+              const auto [block, start] = first(p, Instruction::Kind::kCollective);
+              Instruction copy;
+              copy.kind = Instruction::Kind::kCopy;
+              copy.operands = {start->operands[0], start->operands[1]};
+              copy.writes = {0, 1};
+              copy.info = start->info;
+              copy.step = start->step;
+              block->instructions.insert(start + 1, copy);
+            })
+                .find("still works on"),
+            std::string::npos);
+  EXPECT_NE(collective_sequence(good).find("all-gather over `a,b`"), std::string::npos)
+      << collective_sequence(good);
 }
 
 // Failures. A program of one all-reduce over all devices.
