@@ -2,36 +2,117 @@
 #include "backend/trace_file.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "backend/mapped_file.h"
 
 namespace cad::backend {
 
+namespace {
+
+// Tracks of a device.
+constexpr int kSteps = 0, kCommunicator = 1;
+
+// Bytes of the arena in use, by step of Program::steps().
+std::vector<int64_t> bytes_in_use(const Program& program) {
+  std::vector<int64_t> change(program.steps().size() + 1);
+  for (const TransientBuffer& b : program.buffers()) {
+    change[static_cast<size_t>(b.first)] += b.bytes;
+    change[std::min(static_cast<size_t>(b.last) + 1, change.size() - 1)] -= b.bytes;
+  }
+  int64_t now = 0;
+  for (int64_t& c : change) c = now += c;
+  return change;
+}
+
+class Writer {
+ public:
+  Writer(FileWriter& file, const Program& program, int64_t zero)
+      : file_(file), program_(program), bytes_(bytes_in_use(program)), zero_(zero) {}
+
+  Status device(const DeviceTrace& trace) {
+    name("process_name", trace.device, kSteps, fmt::format("device {}", trace.device));
+    name("thread_name", trace.device, kSteps, "steps");
+    bool communicates = false;
+    int64_t shown = -1;
+    for (const TraceEvent& e : trace.events) {
+      communicates |= e.kind == TraceEvent::Kind::kCollective;
+      event(trace.device, e);
+      const int64_t bytes = bytes_[static_cast<size_t>(e.step)];
+      if (e.kind == TraceEvent::Kind::kStep && bytes != shown) {
+        line(
+            fmt::format(R"({{"name":"arena","ph":"C","pid":{},"ts":{:.3f},"args":{{"bytes":{}}}}})",
+                        trace.device, micro(e.start_ns - zero_), bytes));
+        shown = bytes;
+      }
+      if (text_.size() >= (1U << 20)) CAD_TRY_VOID(flush());
+    }
+    if (communicates) name("thread_name", trace.device, kCommunicator, "communicator");
+    return flush();
+  }
+  Status end() {
+    text_ += first_ ? "{\"traceEvents\":[]}\n" : "\n]}\n";
+    return flush();
+  }
+
+ private:
+  static double micro(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+  void line(const std::string& json) {
+    text_ += (first_ ? "{\"traceEvents\":[\n" : ",\n") + json;
+    first_ = false;
+  }
+  void name(const char* what, int device, int track, const std::string& text) {
+    line(fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what,
+                     device, track, text));
+  }
+  void event(int device, const TraceEvent& e) {
+    const StepInfo& step = program_.steps()[static_cast<size_t>(e.step)];
+    const bool waits = e.kind == TraceEvent::Kind::kWait,
+               moves = e.kind == TraceEvent::Kind::kCollective;
+    line(fmt::format(
+        R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+        R"("args":{{"scope":{},"flops":{:.0f},"bytes":{:.0f}}}}})",
+        nlohmann::json((waits ? "wait for " : "") + step.name).dump(),
+        waits   ? "wait"
+        : moves ? "communication"
+                : "compute",
+        device, moves ? kCommunicator : kSteps, micro(e.start_ns - zero_),
+        micro(e.end_ns - e.start_ns), nlohmann::json(step.scope).dump(), step.flops, step.bytes));
+  }
+  Status flush() {
+    CAD_TRY_VOID(file_.write(text_.data(), text_.size()));
+    text_.clear();
+    return Ok{};
+  }
+
+  FileWriter& file_;
+  const Program& program_;
+  std::vector<int64_t> bytes_;
+  int64_t zero_;
+  std::string text_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+Status write_trace(const std::string& path, const Program& program,
+                   const std::vector<DeviceTrace>& devices) {
+  CAD_TRY(file, FileWriter::create(path));
+  int64_t zero = std::numeric_limits<int64_t>::max();
+  for (const DeviceTrace& d : devices)
+    for (const TraceEvent& e : d.events) zero = std::min(zero, e.start_ns);
+  Writer writer(file, program, zero);
+  for (const DeviceTrace& d : devices) CAD_TRY_VOID(writer.device(d));
+  CAD_TRY_VOID(writer.end());
+  return file.finish();
+}
+
 Status write_trace(const std::string& path, const Program& program,
                    const std::vector<TraceEvent>& events) {
-  CAD_TRY(file, FileWriter::create(path));
-  std::string text =
-      "{\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":"
-      "\"device 0\"}}";
-  const int64_t start = events.empty() ? 0 : events.front().start_ns;
-  const auto& steps = program.steps();
-  for (const TraceEvent& event : events) {
-    const StepInfo& step = steps[static_cast<size_t>(event.step)];
-    const std::string name = nlohmann::json(step.name).dump(),
-                      scope = nlohmann::json(step.scope).dump();
-    text += fmt::format(
-        ",\n{{\"name\":{},\"cat\":\"compute\",\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":{:.3f},"
-        "\"dur\":{:.3f},\"args\":{{\"scope\":{},\"flops\":{:.0f},\"bytes\":{:.0f}}}}}",
-        name, static_cast<double>(event.start_ns - start) / 1e3,
-        static_cast<double>(event.end_ns - event.start_ns) / 1e3, scope, step.flops, step.bytes);
-    if (text.size() < (1U << 20)) continue;
-    CAD_TRY_VOID(file.write(text.data(), text.size()));
-    text.clear();
-  }
-  text += "\n]}\n";
-  CAD_TRY_VOID(file.write(text.data(), text.size()));
-  return file.finish();
+  return write_trace(path, program, std::vector<DeviceTrace>{{0, events}});
 }
 
 }  // namespace cad::backend

@@ -2,8 +2,11 @@
 // over every set of axes of several meshes, dtypes, places of the moved dims, loops, in place,
 // gradients; what fails ends all devices with the reason.
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "backend/program_verify.h"
+#include "backend/trace_file.h"
 #include "ir/autodiff.h"
 #include "ir/passes.h"
 #include "tests/runtime/device_harness.h"
@@ -244,6 +247,42 @@ TEST(Devices, CollectivesStartEarlyAndAreAwaitedLate) {
             false)
       << in_order.str();
   check_on_devices(m.graph, random_device_inputs(m.graph));
+}
+
+// A trace has every device's steps, its collectives beside them, and its waits.
+TEST(Devices, TracesShowCollectivesBesideSteps) {
+  const ir::Graph g = layers({2}, 3).graph;
+  const Program program = compile(g, {});
+  const DeviceTensors inputs = random_device_inputs(g);
+  ThreadWorld world(2);
+  std::vector<DeviceTrace> traces{{0, {}}, {1, {}}};
+  const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
+    backend::Run run;
+    run.comm = &device.comm;
+    run.coordinates = ir::coordinates_of(g, device.number);
+    const auto d = static_cast<size_t>(device.number);
+    run.trace = &traces[d].events;
+    testing::run_program(program, inputs[d], {}, device.pool, run);
+    return Ok{};
+  });
+  ASSERT_TRUE(outcome.ok());
+  const std::string path = ::testing::TempDir() + "devices_trace.json";
+  ASSERT_TRUE(write_trace(path, program, traces).ok());
+  std::ifstream file(path);
+  const nlohmann::json events = nlohmann::json::parse(file)["traceEvents"];
+  for (int d = 0; d < 2; ++d) {
+    std::map<std::string, int> count;
+    for (const auto& e : events) {
+      if (e["pid"] != d || e["ph"] != "X") continue;
+      ++count[e["cat"].get<std::string>()];
+      EXPECT_GE(e["dur"].get<double>(), 0);
+      EXPECT_GE(e["ts"].get<double>(), 0);
+      EXPECT_EQ(e["tid"], e["cat"] == "communication" ? 1 : 0);
+    }
+    EXPECT_EQ(count["communication"], 6) << "an all-gather and an all-reduce a layer";
+    EXPECT_EQ(count["wait"], 6);
+    EXPECT_GE(count["compute"], 9);
+  }
 }
 
 // What a collective still works on is nobody else's, and every start has its await.
