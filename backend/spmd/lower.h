@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
 #include "ir/autodiff.h"
-#include "ir/graph.h"
+#include "ir/passes.h"
 #include "planner/placement.h"
 
 namespace cad::backend {
@@ -45,8 +44,7 @@ struct LocalGraph {
   planner::Mesh mesh;
   std::vector<LocalTensor> tensors;
   std::vector<LocalInput> inputs;
-  ir::SavePolicy::Choice choose(ir::ValueId value) const;  // what the plan saves, by local value
-  std::vector<ir::SavePolicy::Choice> saving;              // by ValueId; may be shorter
+  std::vector<ir::SavePolicy::Choice> saving;  // what the plan saves, by ValueId
 };
 
 // `bindings` bind every dim. Of a graph without a loss too (evaluation).

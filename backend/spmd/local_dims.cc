@@ -1,0 +1,144 @@
+// backend/spmd/local_dims.cc -- see local_dims.h.
+#include "backend/spmd/local_dims.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace cad::backend {
+
+using ir::DimId;
+using ir::Op;
+using ir::ValueId;
+
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+AxisOrder axis_order(const planner::Layout& layout, size_t position) {
+  const planner::AxisList list = planner::axes_of(layout, static_cast<int>(position));
+  return {list.axes.begin(), list.axes.begin() + list.count};
+}
+
+ValueId axis_index(ir::Builder& b, uint32_t axes) {
+  ir::Attrs attrs;
+  attrs.axes = axes;
+  return b.make(Op::kAxisIndex, {}, std::move(attrs));
+}
+
+LocalDims::LocalDims(ir::Graph& local, const ir::Graph& whole, const planner::Extents& extents,
+                     const planner::Mesh& mesh)
+    : g_(local), mesh_(mesh) {
+  g_.dims = whole.dims;
+  for (size_t d = 0; d < g_.dims.size(); ++d) {
+    if (extents[d] >= 0) g_.dims[d].size = ir::Size(extents[d]);
+  }
+  for (const planner::Axis& axis : mesh.axes) g_.mesh.push_back({axis.name, axis.size});
+}
+
+int64_t LocalDims::size(DimId dim) const {
+  const auto size = g_.dim(dim).size.constant();
+  CAD_CHECK(size.has_value(), "dim `{}` has no size", g_.dim(dim).name);
+  return *size;
+}
+
+DimId LocalDims::add(const std::string& name, int64_t size) {
+  return g_.add_dim(name, ir::Size(size));
+}
+
+DimId LocalDims::part(DimId whole, const AxisOrder& axes) {
+  if (axes.empty()) return whole;
+  const auto known = parts_.find({whole.index, axes});
+  if (known != parts_.end()) return known->second;
+  std::string name = g_.dim(whole).name;
+  int64_t extent = size(whole);
+  for (const int8_t axis : axes) {
+    name += '/' + mesh_.axes[static_cast<size_t>(axis)].name;
+    extent = ceil_div(extent, axis_size(axis));
+  }
+  const DimId made = add(name, extent);
+  ir::Dim& dim = g_.dims[static_cast<size_t>(made.index)];
+  dim.whole = whole;
+  dim.axes = axes;
+  parts_.emplace(std::make_pair(whole.index, axes), made);
+  return made;
+}
+
+DimId LocalDims::part(const ir::Type& whole, const planner::Layout& layout, size_t position) {
+  return part(whole.dims[position], axis_order(layout, position));
+}
+
+ir::Type LocalDims::type(const ir::Type& whole, const planner::Layout& layout) {
+  ir::Type type;
+  type.dtype = whole.dtype;
+  for (size_t p = 0; p < whole.rank(); ++p) type.dims.push_back(part(whole, layout, p));
+  return type;
+}
+
+DimId LocalDims::group(uint32_t axes) {
+  const auto known = groups_.find(axes);
+  if (known != groups_.end()) return known->second;
+  std::string name = "each";
+  int64_t extent = 1;
+  for (size_t a = 0; a < mesh_.axes.size(); ++a) {
+    if ((axes >> a & 1) == 0) continue;
+    name += '/' + mesh_.axes[a].name;
+    extent *= axis_size(static_cast<int>(a));
+  }
+  return groups_[axes] = add(name, extent);
+}
+
+DimId LocalDims::padded(DimId of, int64_t size) {
+  const auto known = padded_.find({of.index, size});
+  if (known != padded_.end()) return known->second;
+  return padded_[{of.index, size}] = add(g_.dim(of).name + "+", size);
+}
+
+bool LocalDims::even(DimId whole, const AxisOrder& axes) const {
+  int64_t extent = size(whole);
+  for (const int8_t axis : axes) {
+    if (extent % axis_size(axis) != 0) return false;
+    extent /= axis_size(axis);
+  }
+  return true;
+}
+
+// Begin and end, as planner::local_range() cuts: nested, none beyond the part that it lies in.
+std::pair<ValueId, ValueId> LocalDims::range(ir::Builder& b, DimId whole, const AxisOrder& axes) {
+  const auto number = [&](int64_t n) {
+    return b.constant(ir::Scalar(static_cast<double>(n)), ir::DType::kI32);
+  };
+  ValueId begin = number(0), end = number(size(whole));
+  int64_t stretch = size(whole);
+  for (const int8_t axis : axes) {
+    stretch = ceil_div(stretch, axis_size(axis));
+    const ValueId ahead = b.mul(axis_index(b, 1U << axis), number(stretch));
+    begin = b.make(Op::kMin, {end, b.add(begin, ahead)});
+    end = b.make(Op::kMin, {end, b.add(begin, number(stretch))});
+  }
+  return {begin, end};
+}
+
+ValueId LocalDims::offset(ir::Builder& b, DimId whole, const AxisOrder& axes) {
+  if (!even(whole, axes)) return range(b, whole, axes).first;
+  ValueId begin;
+  int64_t stretch = size(whole);
+  for (const int8_t axis : axes) {
+    stretch /= axis_size(axis);
+    const ValueId length = b.constant(ir::Scalar(static_cast<double>(stretch)), ir::DType::kI32);
+    const ValueId ahead = b.mul(axis_index(b, 1U << axis), length);
+    begin = begin.valid() ? b.add(begin, ahead) : ahead;
+  }
+  return begin.valid() ? begin : b.constant(ir::Scalar(0.0), ir::DType::kI32);
+}
+
+ValueId LocalDims::own_extent(ir::Builder& b, DimId whole, const AxisOrder& axes) {
+  const auto [begin, end] = range(b, whole, axes);
+  return b.sub(end, begin);
+}
+
+}  // namespace cad::backend

@@ -1,0 +1,194 @@
+// backend/spmd/lower_parameters.cc -- parameters and states on their way to where they are read:
+// one input for every stretch of iterations, scanned by the loops around it.
+//
+// A gradient lies elsewhere than its parameter. So each parameter p is read as attach(p, z): z is
+// an input that is never there, in the dual of the gradient's layout and converted to the
+// parameter's; the value is p, the gradient goes to z, and on the way the dual of that conversion
+// reduces it (inside the loop, iteration by iteration). Once the gradient is taken, attach(p, z) is
+// p.
+#include <fmt/format.h>
+
+#include "backend/spmd/lowering.h"
+#include "base/check.h"
+
+namespace cad::backend {
+
+using ir::Op;
+using ir::ValueId;
+using planner::Layout;
+
+namespace {
+
+bool passes(const ir::Node& n) {  // a parameter read through it is still one
+  return n.op == Op::kRename || n.op == Op::kStop ||
+         (n.op == Op::kCast && ir::is_float(n.attrs.dtype));
+}
+
+}  // namespace
+
+Lowering::Keys Lowering::keys(const std::vector<Stretch>& stretches) {
+  Keys keys;
+  for (const Stretch& s : stretches) keys.push_back(s.key());
+  return keys;
+}
+
+int Lowering::parameter_of(ValueId v) {
+  const auto known = parameter_of_.find(v.index);
+  if (known != parameter_of_.end()) return known->second;
+  const ir::Value& value = g_.value(v);
+  int input = -1;
+  if (!value.def.valid()) {
+    const auto outer = outer_.find(v.index);
+    if (outer != outer_.end()) input = parameter_of(outer->second);
+  } else {
+    const ir::Node& n = g_.node(value.def);
+    if (n.op == Op::kInput) {
+      const ir::InputKind kind = g_.inputs[static_cast<size_t>(n.attrs.input.index)].kind;
+      if (kind == ir::InputKind::kParam || kind == ir::InputKind::kState)
+        input = n.attrs.input.index;
+    } else if (passes(n)) {
+      input = parameter_of(n.operands[0]);
+    }
+  }
+  return parameter_of_[v.index] = input;
+}
+
+bool Lowering::stopped(ValueId v) const {
+  while (true) {
+    const ir::Value& value = g_.value(v);
+    if (!value.def.valid()) {
+      v = outer_.at(v.index);
+      continue;
+    }
+    const ir::Node& n = g_.node(value.def);
+    if (n.op == Op::kStop) return true;
+    if (n.op == Op::kInput) return false;
+    v = n.operands[0];
+  }
+}
+
+// The loops that scan it, outermost first.
+std::vector<Stretch> Lowering::stretches(const Frame& f, ValueId v) const {
+  const ir::Value& value = g_.value(v);
+  if (value.def.valid()) {
+    const ir::Node& n = g_.node(value.def);
+    return n.op == Op::kInput ? std::vector<Stretch>{} : stretches(f, n.operands[0]);
+  }
+  const size_t index = *argument_index(f, v);
+  std::vector<Stretch> list = stretches(*f.parent, f.node.operands[index]);
+  if (index < static_cast<size_t>(f.node.loop.carries + f.node.loop.scanned))
+    list.push_back(f.stretch);
+  return list;
+}
+
+planner::ParameterPlacement Lowering::placed(const Frame& f, ValueId v, int input) {
+  const auto key = std::make_pair(input, keys(stretches(f, v)));
+  const auto known = placed_.find(key);
+  if (known != placed_.end()) return known->second;
+  planner::ParameterPlacement place;
+  for (const Frame* at = &f; at != nullptr; at = at->parent) {
+    const auto found = at->placement->parameters.find(input);
+    if (found == at->placement->parameters.end()) continue;
+    place = found->second;
+    break;
+  }
+  return placed_[key] = place;
+}
+
+ValueId Lowering::parameter(Frame& f, ValueId v, int input) {
+  const auto known = f.parameters.find(v.index);
+  if (known != f.parameters.end()) return known->second;
+  const planner::ParameterPlacement place = placed(f, v, input);
+  ValueId x = chain(f, v, {input, Kind::kStorage, place.storage}, {});
+  const ir::Input& whole = g_.inputs[static_cast<size_t>(input)];
+  if (whole.kind == ir::InputKind::kParam && !whole.frozen &&
+      ir::is_float(g_.type(whole.value).dtype) && !stopped(v)) {
+    const Layout reversed = planner::dual(place.gradient, out_.mesh);
+    const ValueId z = convert(f, chain(f, v, {input, Kind::kGradient, reversed}, {}), v, reversed,
+                              place.storage, Choice::kRecompute);
+    ir::Builder b = builder(f);
+    x = b.make(Op::kAttach, {x, z});
+    save(x, Choice::kRecompute);
+  }
+  return f.parameters[v.index] = x;
+}
+
+// `suffix`: the stretches of the loops inside of f that scan it.
+ValueId Lowering::chain(Frame& f, ValueId v, const Chain& c, std::vector<Stretch> suffix) {
+  const ir::Value& value = g_.value(v);
+  if (!value.def.valid()) {
+    const size_t index = *argument_index(f, v);
+    const ValueId operand = f.node.operands[index];
+    if (index >= static_cast<size_t>(f.node.loop.carries + f.node.loop.scanned))
+      return invariant(f, chain(*f.parent, operand, c, std::move(suffix)));
+    suffix.insert(suffix.begin(), f.stretch);
+    return scan(f, chain(*f.parent, operand, c, std::move(suffix)));
+  }
+  const ir::Node& n = g_.node(value.def);
+  if (n.op == Op::kInput) return parameter_input(v, c, suffix);
+  const ValueId x = chain(f, n.operands[0], c, suffix);
+  ir::Builder b = builder(f);
+  ValueId made = x;
+  if (n.op == Op::kCast) {
+    made = b.cast(x, n.attrs.dtype);
+  } else if (n.op == Op::kStop) {
+    made = b.make(Op::kStop, {x});
+  } else {
+    const ir::Type& whole = g_.type(v);
+    const ir::Type from = out_.graph.type(x);
+    ir::Attrs attrs;
+    for (size_t p = suffix.size(); p < whole.rank(); ++p) {
+      const ir::DimId to = dims_->part(whole.dims[p], axis_order(c.layout, p - suffix.size()));
+      if (from.dims[p] != to) attrs.groups.push_back({{from.dims[p]}, {to}});
+    }
+    if (!attrs.groups.empty()) made = b.make(Op::kRename, {x}, std::move(attrs));
+  }
+  save(made, Choice::kRecompute);
+  return made;
+}
+
+ValueId Lowering::parameter_input(ValueId v, const Chain& c, const std::vector<Stretch>& suffix) {
+  ValueId& made = inputs_[{c.input, c.kind, keys(suffix)}];
+  if (made.valid()) return made;
+  const ir::Input& whole = g_.inputs[static_cast<size_t>(c.input)];
+  const ir::Type& type = g_.type(v);
+  ir::Input local = whole;
+  ir::Type local_type;
+  local_type.dtype = type.dtype;
+  LocalTensor tensor;
+  tensor.path = whole.path;
+  tensor.kind = whole.kind;
+  tensor.iterations = {0};
+  for (size_t p = 0; p < suffix.size(); ++p) {
+    const Stretch& s = suffix[p];
+    if (s.several) local.path += fmt::format("#{}.{}", s.run, s.position);
+    local_type.dims.push_back(s.dim);
+    std::vector<int64_t> inner;
+    for (const int64_t outer : tensor.iterations) {
+      for (int64_t i = 0; i < s.count; ++i)
+        inner.push_back(outer * extents_[static_cast<size_t>(type.dims[p].index)] + s.first +
+                        i * s.period);
+    }
+    tensor.iterations = std::move(inner);
+  }
+  for (size_t p = suffix.size(); p < type.rank(); ++p) {
+    local_type.dims.push_back(dims_->part(type.dims[p], axis_order(c.layout, p - suffix.size())));
+    tensor.extents.push_back(extents_[static_cast<size_t>(type.dims[p].index)]);
+  }
+  tensor.local = local.path;
+  if (c.kind == Kind::kGradient) {
+    local.path += kGradientInput;
+  } else {
+    const planner::ParameterPlacement& place = placed_.at({c.input, keys(suffix)});
+    tensor.storage = place.storage;
+    tensor.gradient = place.gradient;
+    tensor.optimizer = place.optimizer;
+    stretches_[tensor.local] = suffix;
+    out_.tensors.push_back(std::move(tensor));
+  }
+  local.loop_dims = static_cast<int>(suffix.size());
+  ir::Builder b(out_.graph, ir::RegionId{0});
+  return made = b.input(std::move(local), local_type);
+}
+
+}  // namespace cad::backend

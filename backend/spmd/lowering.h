@@ -1,0 +1,135 @@
+// backend/spmd/lowering.h -- the state of one lowering, private to backend/spmd/: lower.cc (values
+// and regions), lower_parameters.cc (parameters through loops), lower_op.cc (one op at one split).
+//
+// Ops that the placement splits are lowered in order; everything else (constants, positions, masks
+// made of data) when something asks for it, in the layout that is asked for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backend/spmd/convert.h"
+#include "backend/spmd/local_dims.h"
+#include "backend/spmd/lower.h"
+#include "planner/strategy.h"
+
+namespace cad::backend {
+
+using Choice = ir::SavePolicy::Choice;
+
+// Ends the path of the input that stands for a parameter's gradient: lower_parameters.cc.
+constexpr const char* kGradientInput = "~";
+
+// The iterations of a `repeat` that one local loop body does, and which of its positions.
+struct Stretch {
+  ir::NodeId loop;
+  int64_t first = 0, count = 1;  // of the loop's numbers: first + i * period
+  int64_t period = 1;
+  int run = 0, position = 0;
+  bool several = false;  // the loop has more than one stretch
+  ir::DimId dim;         // of the local loop
+  auto key() const { return std::make_tuple(loop.index, run, position); }
+};
+
+// What a body reads from outside: outer value, body argument.
+struct LoopArguments {
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> scanned, invariants;
+};
+
+// One execution of a region of the whole graph within a region of the local one.
+struct Frame {
+  struct Home {
+    ir::ValueId value;  // local
+    planner::Layout layout;
+  };
+  ir::RegionId region;  // local
+  const planner::BodyPlacement* placement = nullptr;
+  Frame* parent = nullptr;
+  ir::Node node;                        // the whole graph's loop, of a body
+  Stretch stretch;                      // of a body
+  LoopArguments* arguments = nullptr;   // of a body; positions of one body share them
+  std::unordered_map<int, Home> homes;  // by whole value
+  std::map<std::pair<int, planner::Layout>, ir::ValueId> made;
+  std::map<int, ir::ValueId> parameters;  // by whole value: in storage layout
+};
+
+class Lowering {
+ public:
+  Lowering(const ir::Graph& whole, const ir::Bindings& bindings,
+           const planner::Placement& placement);
+  LocalGraph run();
+
+ private:
+  // lower.cc
+  ir::ValueId get(Frame& f, ir::ValueId v, const planner::Layout& layout);
+  ir::ValueId from_home(Frame& f, ir::ValueId v, const planner::Layout& layout);
+  ir::ValueId from_outside(Frame& f, ir::ValueId v, const planner::Layout& layout);
+  ir::ValueId on_demand(Frame& f, ir::ValueId v, const planner::Layout& layout);
+  ir::ValueId input(Frame& f, ir::ValueId v, const planner::Layout& layout);
+  void region(Frame& f, ir::RegionId id);
+  void loop(Frame& f, ir::NodeId id);
+  void loop_run(Frame& f, const ir::Node& n, const planner::RunPlacement& run, Stretch stretch,
+                std::vector<Frame::Home>& carries, std::vector<std::vector<ir::ValueId>>& collected,
+                std::vector<planner::Layout>& layouts, const std::vector<planner::Layout>& leaving);
+  void collect(Frame& f, const ir::Node& n, const std::vector<std::vector<ir::ValueId>>& parts,
+               const std::vector<planner::Layout>& layouts);
+  ir::ValueId stretch_of(ir::Builder& b, ir::ValueId x, const Stretch& s, ir::DimId whole,
+                         ir::DimId dim);
+  planner::Layout carried(const planner::BodyPlacement& body, ir::ValueId argument) const;
+  ir::ValueId scan(Frame& f, ir::ValueId outer);
+  ir::ValueId invariant(Frame& f, ir::ValueId outer);
+  std::optional<size_t> argument_index(const Frame& f, ir::ValueId v) const;
+  planner::Layout reached(const planner::Layout& layout) const;  // without partial axes
+  void save(ir::ValueId local, Choice choice);
+  void save_results(const Frame& f, ir::NodeId id);
+  ir::ValueId convert(Frame& f, ir::ValueId x, ir::ValueId whole, const planner::Layout& from,
+                      const planner::Layout& to, Choice choice);
+  ir::Builder builder(const Frame& f) const;
+
+  // lower_parameters.cc
+  int parameter_of(ir::ValueId v);  // input; -1: it is none (through renames, casts, arguments)
+  ir::ValueId parameter(Frame& f, ir::ValueId v, int input);
+  enum class Kind : uint8_t { kStorage, kGradient };
+  struct Chain {
+    int input = -1;
+    Kind kind = Kind::kStorage;
+    planner::Layout layout;
+  };
+  ir::ValueId chain(Frame& f, ir::ValueId v, const Chain& c, std::vector<Stretch> suffix);
+  ir::ValueId parameter_input(ir::ValueId v, const Chain& c, const std::vector<Stretch>& suffix);
+  planner::ParameterPlacement placed(const Frame& f, ir::ValueId v, int input);
+  std::vector<Stretch> stretches(const Frame& f, ir::ValueId v) const;
+  bool stopped(ir::ValueId v) const;
+
+  // lower_op.cc
+  std::vector<ir::ValueId> emit(Frame& f, ir::NodeId id, const planner::Strategy& strategy);
+  ir::Attrs attributes(const ir::Node& n, const planner::Strategy& s);
+  std::vector<ir::ValueId> statistic(ir::Builder& b, const ir::Node& n, const planner::Strategy& s,
+                                     std::vector<ir::ValueId> operands, ir::Attrs attrs);
+  ir::ValueId shifted(ir::Builder& b, ir::ValueId ids, ir::DimId whole, const AxisOrder& axes);
+  const planner::OpSharding& sharding(ir::NodeId id);
+  void add_state_outputs(Frame& top);
+
+  const ir::Graph& g_;
+  planner::Extents extents_;
+  const planner::Placement& placement_;
+  LocalGraph out_;
+  std::unique_ptr<LocalDims> dims_;
+  std::unique_ptr<Converter> converter_;
+  std::unordered_map<int, planner::OpSharding> shardings_;
+  std::unordered_map<int, int> parameter_of_;           // by value; -1 none
+  std::unordered_map<int, ir::ValueId> outer_;          // loop argument -> operand
+  using Keys = std::vector<std::tuple<int, int, int>>;  // of stretches, outermost first
+  static Keys keys(const std::vector<Stretch>& stretches);
+  std::map<std::tuple<int, Kind, Keys>, ir::ValueId> inputs_;
+  std::map<std::pair<int, Keys>, planner::ParameterPlacement> placed_;
+  std::map<std::string, std::vector<Stretch>> stretches_;  // by LocalTensor::local
+};
+
+}  // namespace cad::backend
