@@ -53,5 +53,7 @@ Graph hoist_sums(Graph g);       // products summed over iterations are one prod
 Graph simplify(Graph g);         // folds constants, x*1, casts of casts, renames of renames
 Graph eliminate_common(Graph g);  // equal nodes in a region are one
 Graph eliminate_dead(Graph g);    // nothing unused is left (also loop carries and collects)
+// Of a graph that devices run: keeps what lies beyond a device's own part from mattering.
+Graph mask_tails(Graph g);
 
 }  // namespace cad::ir

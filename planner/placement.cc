@@ -1,7 +1,9 @@
 // planner/placement.cc -- see placement.h.
 #include "planner/placement.h"
 
-#include "base/check.h"
+#include <algorithm>
+#include <string>
+#include <tuple>
 
 namespace cad::planner {
 
@@ -72,6 +74,92 @@ class Placer {
   const Problem& p_;
 };
 
+// Finds in another graph what the placement of a first one names.
+class Transfer {
+ public:
+  Transfer(const ir::Graph& from, const ir::Graph& to, const ir::Bindings& bindings,
+           const Mesh& mesh)
+      : from_(from), to_(to), extents_(dim_extents(to, bindings)), mesh_(mesh) {}
+
+  BodyPlacement body(ir::RegionId from, ir::RegionId to, const BodyPlacement& placement) const {
+    BodyPlacement out;
+    std::map<Key, ir::NodeId> known;
+    std::map<Key, int> count;
+    for (const ir::NodeId id : from_.region(from).nodes) {
+      Key key = key_of(from_, id);
+      std::get<2>(key) = count[key]++;
+      known.emplace(key, id);
+    }
+    count.clear();
+    for (const ir::NodeId id : to_.region(to).nodes) {
+      Key key = key_of(to_, id);
+      std::get<2>(key) = count[key]++;
+      const auto at = known.find(key);
+      if (at == known.end()) continue;
+      if (to_.node(id).op == ir::Op::kRepeat)
+        loop(at->second, id, placement, out);
+      else
+        op(at->second, id, placement, out);
+    }
+    for (const auto& [input, place] : placement.parameters) {
+      const ir::Input& row = from_.inputs[static_cast<size_t>(input)];
+      for (size_t i = 0; i < to_.inputs.size(); ++i) {
+        if (to_.inputs[i].path == row.path) out.parameters[static_cast<int>(i)] = place;
+      }
+    }
+    return out;
+  }
+
+ private:
+  using Key = std::tuple<ir::Op, std::string, int>;  // the n-th of its kind in a scope
+  static Key key_of(const ir::Graph& g, ir::NodeId id) {
+    return {g.node(id).op, g.node(id).scope, 0};
+  }
+
+  void op(ir::NodeId from, ir::NodeId to, const BodyPlacement& placement,
+          BodyPlacement& out) const {
+    const auto at = placement.ops.find(from.index);
+    if (at == placement.ops.end()) return;
+    if (from_.node(from).operands.size() != to_.node(to).operands.size()) return;
+    const OpSharding rule(to_, to, extents_);
+    for (const int8_t choice : at->second) {
+      if (choice >= static_cast<int>(rule.rule().factors.size())) return;
+      if (choice <= kFlow && kFlow - choice >= static_cast<int>(rule.rule().linear.size())) return;
+    }
+    if (rule.strategy(at->second, mesh_)) out.ops[to.index] = at->second;
+  }
+
+  void loop(ir::NodeId from, ir::NodeId to, const BodyPlacement& placement,
+            BodyPlacement& out) const {
+    const ir::Loop &a = from_.node(from).loop, &b = to_.node(to).loop;
+    const auto at = placement.loops.find(from.index);
+    if (at == placement.loops.end()) return;
+    const auto& from_args = from_.region(a.body).args;
+    const auto& to_args = to_.region(b.body).args;
+    std::vector<RunPlacement>& runs = out.loops[to.index];
+    for (const RunPlacement& run : at->second) {
+      RunPlacement moved;
+      moved.count = run.count;
+      for (const BodyPlacement& pattern : run.pattern) {
+        moved.pattern.push_back(body(a.body, b.body, pattern));
+        // how carried values come in
+        for (int c = 0; c < std::min(a.carries, b.carries); ++c) {
+          const auto i = static_cast<size_t>(c) + 1;
+          const auto copy = pattern.copies.find(from_args[i].index);
+          if (copy == pattern.copies.end() || a.carries != b.carries) continue;
+          if (from_.type(from_args[i]).rank() != to_.type(to_args[i]).rank()) continue;
+          moved.pattern.back().copies[to_args[i].index] = copy->second;
+        }
+      }
+      runs.push_back(std::move(moved));
+    }
+  }
+
+  const ir::Graph &from_, &to_;
+  Extents extents_;
+  const Mesh& mesh_;
+};
+
 }  // namespace
 
 Placement placement_of(const Problem& problem, const BodyPlan& plan) {
@@ -80,6 +168,12 @@ Placement placement_of(const Problem& problem, const BodyPlan& plan) {
 
 Placement replicated_placement(const Mesh& mesh) {
   return {mesh, {}};
+}
+
+Placement placement_for(const ir::Graph& other, const ir::Bindings& bindings,
+                        const ir::Graph& graph, const Placement& placement) {
+  const Transfer transfer(graph, other, bindings, placement.mesh);
+  return {placement.mesh, transfer.body(ir::RegionId{0}, ir::RegionId{0}, placement.top)};
 }
 
 }  // namespace cad::planner

@@ -41,5 +41,10 @@ struct Placement {
 Placement placement_of(const Problem& problem, const BodyPlan& plan);
 // Everything whole on every device.
 Placement replicated_placement(const Mesh& mesh);
+// The placement of one graph for another of the same model (an evaluation): parameters lie, and
+// loops are cut into runs, as there; ops of the same scope, kind and place among these are split
+// alike where their sizes allow it, others are not named. Nothing is saved.
+Placement placement_for(const ir::Graph& other, const ir::Bindings& bindings,
+                        const ir::Graph& graph, const Placement& placement);
 
 }  // namespace cad::planner

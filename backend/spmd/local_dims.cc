@@ -1,9 +1,8 @@
 // backend/spmd/local_dims.cc -- see local_dims.h.
 #include "backend/spmd/local_dims.h"
 
-#include <algorithm>
-
 #include "base/check.h"
+#include "ir/shard_nodes.h"
 
 namespace cad::backend {
 
@@ -107,38 +106,12 @@ bool LocalDims::even(DimId whole, const AxisOrder& axes) const {
   return true;
 }
 
-// Begin and end, as planner::local_range() cuts: nested, none beyond the part that it lies in.
-std::pair<ValueId, ValueId> LocalDims::range(ir::Builder& b, DimId whole, const AxisOrder& axes) {
-  const auto number = [&](int64_t n) {
-    return b.constant(ir::Scalar(static_cast<double>(n)), ir::DType::kI32);
-  };
-  ValueId begin = number(0), end = number(size(whole));
-  int64_t stretch = size(whole);
-  for (const int8_t axis : axes) {
-    stretch = ceil_div(stretch, axis_size(axis));
-    const ValueId ahead = b.mul(axis_index(b, 1U << axis), number(stretch));
-    begin = b.make(Op::kMin, {end, b.add(begin, ahead)});
-    end = b.make(Op::kMin, {end, b.add(begin, number(stretch))});
-  }
-  return {begin, end};
-}
-
 ValueId LocalDims::offset(ir::Builder& b, DimId whole, const AxisOrder& axes) {
-  if (!even(whole, axes)) return range(b, whole, axes).first;
-  ValueId begin;
-  int64_t stretch = size(whole);
-  for (const int8_t axis : axes) {
-    stretch /= axis_size(axis);
-    const ValueId length = b.constant(ir::Scalar(static_cast<double>(stretch)), ir::DType::kI32);
-    const ValueId ahead = b.mul(axis_index(b, 1U << axis), length);
-    begin = begin.valid() ? b.add(begin, ahead) : ahead;
-  }
-  return begin.valid() ? begin : b.constant(ir::Scalar(0.0), ir::DType::kI32);
+  return ir::shard_offset_node(b, part(whole, axes));
 }
 
 ValueId LocalDims::own_extent(ir::Builder& b, DimId whole, const AxisOrder& axes) {
-  const auto [begin, end] = range(b, whole, axes);
-  return b.sub(end, begin);
+  return ir::own_extent_node(b, part(whole, axes));
 }
 
 }  // namespace cad::backend

@@ -42,7 +42,6 @@ class LocalDims {
   [[nodiscard]] bool even(ir::DimId whole, const AxisOrder& axes) const;
 
  private:
-  std::pair<ir::ValueId, ir::ValueId> range(ir::Builder& b, ir::DimId whole, const AxisOrder& axes);
   ir::DimId add(const std::string& name, int64_t size);
 
   ir::Graph& g_;

@@ -1,0 +1,27 @@
+// planner/placement_json.h -- a placement inside a plan's JSON (key "placement"), so that a saved
+// plan can be run. It names nodes, values and inputs by number: the plan's digest says of which
+// graph and sizes. What is read is checked against the graph (placement_fault) before anything is
+// lowered.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "planner/placement.h"
+
+namespace cad::planner {
+
+// Of the graph and all sizes of its dims: 16 hexadecimal digits.
+std::string graph_digest(const ir::Graph& graph, const ir::Bindings& bindings);
+
+nlohmann::ordered_json body_json(const BodyPlacement& body);
+// nullopt: it does not look like one. Numbers are not checked against a graph.
+std::optional<BodyPlacement> read_body(const nlohmann::ordered_json& json);
+
+// Why it is none of this graph's; empty: it is.
+std::string placement_fault(const ir::Graph& graph, const ir::Bindings& bindings,
+                            const Placement& placement);
+
+}  // namespace cad::planner
