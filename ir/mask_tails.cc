@@ -76,8 +76,9 @@ class TailMasker {
         break;
       }
       case Op::kAttentionGrad:
-        // rows of q, and v's own dims, are summed over: with all of these 0 a row adds nothing
-        for (const size_t k : {0, 2, 3, 4, 5}) {
+        // rows of q, and dims of one of k and v alone, are summed over: with all of these 0 they
+        // add nothing
+        for (const size_t k : {0, 1, 2, 3, 4, 5}) {
           std::vector<DimId> summed;
           for (const DimId d : g_.type(n.operands[k]).dims) {
             for (const ValueId result : n.results) {

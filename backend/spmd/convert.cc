@@ -238,8 +238,9 @@ ValueId Converter::apply(ir::Builder& b, ValueId x, const ir::Type& whole, const
   // Through what both layouts share: dearer than the step, and seldom met.
   State common = at;
   for (size_t p = 0; p < common.size(); ++p) {
-    const auto end = std::mismatch(at[p].begin(), at[p].end(), to[p].begin(), to[p].end()).first;
-    common[p].assign(at[p].begin(), end);
+    const auto end =
+        std::mismatch(at[p].cbegin(), at[p].cend(), to[p].cbegin(), to[p].cend()).first;
+    common[p] = AxisOrder(at[p].cbegin(), end);
   }
   x = shrink(b, x, whole, at, common, true);
   return grow(b, x, whole, at, to, false);

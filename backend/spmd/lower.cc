@@ -28,14 +28,6 @@ Layout deeper(Layout layout) {
   return layout;
 }
 
-Layout shallower(Layout layout) {
-  for (int8_t& axis : layout.axis) {
-    CAD_CHECK(axis != 0, "a loop's own dim is split");
-    if (axis > 0) --axis;
-  }
-  return layout;
-}
-
 }  // namespace
 
 Lowering::Lowering(const ir::Graph& whole, const ir::Bindings& bindings,

@@ -11,7 +11,7 @@ std::string dense(const std::string& loss = "mse(Net(x), y)") {
   return "dim B, D = 6, E = 5\n"
          "model Net(x: [B, D]) -> [B, D] {\n"
          "  h = relu(Linear[D -> E](x))\n"
-         "  h = softmax[E](h) + rmsnorm[E](h)\n"
+         "  h = softmax[E](h) + logsumexp[E](h) + max[E](h) * h\n"
          "  return Linear[E -> D](h)\n}\n"
          "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: " +
          loss + "\n  optimizer: adam(lr: 1e-3)\n  B: 6\n  steps: 1\n}\n";
