@@ -4,6 +4,7 @@
 #include "backend/spmd/convert.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -168,13 +169,13 @@ bool Converter::exchange(ir::Builder& b, ValueId& x, const ir::Type& whole, Stat
       for (size_t p = 0; p < at.size() && !moved; ++p) {
         const auto found = std::find(at[p].begin(), at[p].end(), axes[0]);
         if (found == at[p].end()) continue;
-        const AxisOrder tail(found, at[p].end());
+        AxisOrder tail(found, at[p].end());
         if (tail.size() > 1) {
           const AxisOrder wanted = rest(to[q], at[q]);
           if (wanted.size() < tail.size() || !ascending(tail) ||
               !std::equal(tail.begin(), tail.end(), wanted.begin()))
             continue;
-          axes = tail;
+          axes = std::move(tail);
         }
         ir::Attrs attrs;
         attrs.axes = set_of(axes);
