@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -151,7 +152,59 @@ Result<Checkpoint> find_checkpoint(const std::string& path) {
 }
 
 Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, Mode mode, int64_t keep,
-                                                int64_t bytes) {
+                                                int64_t bytes, const Team& team) {
+  CheckpointFolder folder;
+  Status status = Ok{};
+  if (team.first()) {
+    auto opened = open_first(path, mode, keep, bytes);
+    if (opened.ok())
+      folder = std::move(*opened);
+    else
+      status = std::move(opened.error());
+  }
+  CAD_TRY_VOID(team.agree(std::move(status), "opening the save folder"));
+  folder.path_ = path;
+  folder.keep_ = keep;
+  folder.team_ = team;
+  CAD_TRY_VOID(folder.seen_by_all());
+  return folder;
+}
+
+// A file that the first device makes must be there for every process.
+Status CheckpointFolder::seen_by_all() {
+  if (team_.devices() == 1) return Ok{};
+  const auto number = static_cast<int64_t>(::getpid());
+  const std::string sign =
+      fmt::format("{}/.tmp-seen-{}", path_, team_.gather(number, "the save folder").front());
+  const auto make = [&]() -> Status {
+    CAD_TRY(file, FileWriter::create(sign));
+    return file.finish();
+  };
+  CAD_TRY_VOID(team_.agree(team_.first() ? make() : Status(Ok{}), "opening the save folder"));
+  Status status = Ok{};
+  if (team_.first_here()) {
+    bool there = false;
+    // A network file system may show a new file late.
+    for (int tries = 0; !there && tries < 20; ++tries) {
+      if (tries > 0) ::usleep(100'000);
+      there = ::access(sign.c_str(), F_OK) == 0;
+    }
+    if (!there) {
+      Diagnostic error = make_error(
+          DiagId::E1003,
+          fmt::format("device {} does not see the first device's `{}`", team_.device(), path_),
+          kExitRunFailed);
+      error.help("save to a folder that all hosts share, by one path");
+      status = std::move(error);
+    }
+  }
+  status = team_.agree(std::move(status), "looking for the save folder");
+  if (team_.first()) ::unlink(sign.c_str());
+  return status;
+}
+
+Result<CheckpointFolder> CheckpointFolder::open_first(const std::string& path, Mode mode,
+                                                      int64_t keep, int64_t bytes) {
   CheckpointFolder folder;
   folder.path_ = path;
   folder.keep_ = keep;
@@ -201,25 +254,64 @@ Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, Mode mo
   return folder;
 }
 
+namespace {
+
+struct FileOf {
+  std::string path;
+  const std::vector<TensorToWrite>* tensors;
+};
+
+std::vector<FileOf> files_of(const CheckpointContents& contents, const std::string& folder) {
+  std::vector<FileOf> files{{folder + "/model.safetensors", &contents.model},
+                            {folder + "/optimizer.safetensors", &contents.optimizer}};
+  if (!contents.average.empty()) files.push_back({folder + "/ema.safetensors", &contents.average});
+  return files;
+}
+
+std::map<std::string, std::string> metadata_of(const CheckpointContents& contents) {
+  return {{"format", "colauto"}, {"step", std::to_string(contents.state.step)}};
+}
+
+}  // namespace
+
 Status CheckpointFolder::write(const CheckpointContents& contents, const std::string& name) {
   const std::string partial = path_ + "/.tmp-" + name;
-  std::error_code error;
-  fs::remove_all(partial, error);
-  fs::create_directory(partial, error);
-  if (error) return write_error(partial, error.message());
-  const auto write_all = [&]() -> Status {
-    const std::map<std::string, std::string> metadata = {
-        {"format", "colauto"}, {"step", std::to_string(contents.state.step)}};
-    CAD_TRY_VOID(write_safetensors(partial + "/model.safetensors", contents.model, metadata));
-    CAD_TRY_VOID(
-        write_safetensors(partial + "/optimizer.safetensors", contents.optimizer, metadata));
-    if (!contents.average.empty())
-      CAD_TRY_VOID(write_safetensors(partial + "/ema.safetensors", contents.average, metadata));
+  const std::vector<FileOf> files = files_of(contents, partial);
+  const auto create = [&]() -> Status {
+    std::error_code error;
+    fs::remove_all(partial, error);
+    fs::create_directory(partial, error);
+    if (error) return write_error(partial, error.message());
+    for (const FileOf& file : files)
+      CAD_TRY_VOID(create_safetensors(file.path, *file.tensors, metadata_of(contents)));
+    return Ok{};
+  };
+  const auto fill = [&]() -> Status {
+    for (const FileOf& file : files)
+      CAD_TRY_VOID(write_shards(file.path, *file.tensors, metadata_of(contents)));
+    return Ok{};
+  };
+  Status status = team_.agree(team_.first() ? create() : Status(Ok{}), "saving");
+  if (status.ok()) status = team_.agree(fill(), "saving");
+  if (!status.ok() && team_.first()) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);  // gives the space back; what was there is untouched
+    remove_if_new();
+  }
+  CAD_TRY_VOID(status);
+  return team_.agree(team_.first() ? finish(contents, name) : Status(Ok{}), "saving");
+}
+
+// The first device: all tensors are written.
+Status CheckpointFolder::finish(const CheckpointContents& contents, const std::string& name) {
+  const std::string partial = path_ + "/.tmp-" + name;
+  const auto complete = [&]() -> Status {
     CAD_TRY_VOID(write_file_durably(partial + "/state.json", state_text(contents.state)));
     return sync_folder(partial);
   };
-  if (Status status = write_all(); !status.ok()) {
-    fs::remove_all(partial, error);  // gives the space back; what was there before is untouched
+  if (Status status = complete(); !status.ok()) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);
     remove_if_new();
     return status;
   }
@@ -265,10 +357,13 @@ void CheckpointFolder::remove_old() {
 Status CheckpointFolder::save(const CheckpointContents& contents) {
   const std::string name = fmt::format("{}{:06}", kStep, contents.state.step);
   CAD_TRY_VOID(write(contents, name));
-  CAD_TRY_VOID(publish_newest(name));
   last_saved_ = contents.state.step;
-  remove_old();
-  return Ok{};
+  const auto publish = [&]() -> Status {
+    CAD_TRY_VOID(publish_newest(name));
+    remove_old();
+    return Ok{};
+  };
+  return team_.agree(team_.first() ? publish() : Status(Ok{}), "saving");
 }
 
 Status CheckpointFolder::save_best(const CheckpointContents& contents) {

@@ -6,7 +6,8 @@
 //   best/                               likewise, of the best evaluation
 //   model.safetensors, ema.safetensors  the newest step's (hard links)
 // A checkpoint is written to a hidden folder, synced and renamed: one that has its name is
-// complete.
+// complete. The files do not depend on the devices: the first device makes them, every device
+// writes its own blocks into them, the first one renames.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "backend/safetensors.h"
+#include "backend/team.h"
 #include "base/result.h"
 
 namespace cad::backend {
@@ -28,6 +30,7 @@ struct CheckpointState {
   std::optional<double> best;  // best evaluation so far
 };
 
+// Every tensor of the run, in an order that is the same on all devices, with what this one has.
 struct CheckpointContents {
   std::vector<TensorToWrite> model, optimizer, average;
   CheckpointState state;
@@ -47,9 +50,10 @@ class CheckpointFolder {
  public:
   enum class Mode { kFresh, kResume, kOverwrite };
   // Makes the folder, checks that it can be written, that it holds no other run's checkpoints
-  // (E0613, unless resuming or overwriting) and that the disk has room for one (E0602).
+  // (E0613, unless resuming or overwriting) and that the disk has room for one (E0602). With
+  // several devices all call it, and a host that does not see the folder is an error (E1003).
   static Result<CheckpointFolder> open(const std::string& path, Mode mode, int64_t keep,
-                                       int64_t bytes);
+                                       int64_t bytes, const Team& team = {});
   // Resumed from `step`: later ones will go, once this run has saved.
   void discard_after(int64_t step);
   Status save(const CheckpointContents& contents);
@@ -58,10 +62,15 @@ class CheckpointFolder {
   [[nodiscard]] int64_t last_saved() const { return last_saved_; }  // step; -1: none by this run
 
  private:
+  static Result<CheckpointFolder> open_first(const std::string& path, Mode mode, int64_t keep,
+                                             int64_t bytes);
+  Status seen_by_all();
   Status write(const CheckpointContents& contents, const std::string& name);
+  Status finish(const CheckpointContents& contents, const std::string& name);
   Status publish_newest(const std::string& name);
   void remove_old();
   void remove_if_new() const;
+  Team team_;
   std::string path_;
   bool created_ = false;  // by open()
   int64_t keep_ = 0;

@@ -5,6 +5,7 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -54,6 +55,11 @@ SourceResult open_source(const ir::DataSource& spec, std::vector<DataColumn> col
   if (spec.kind == Kind::kNpy) return open_npy(spec, std::move(columns), files);
   if (spec.kind == Kind::kCsv) return open_csv(std::move(columns), all);
   return open_text(spec, std::move(columns), all);
+}
+
+// Rows that share a buffer stay aligned for every type.
+int64_t aligned_row(const DataColumn& column) {
+  return (column.row_bytes() + 7) / 8 * 8;
 }
 
 }  // namespace
@@ -133,24 +139,138 @@ void DataSet::load(int64_t first, int64_t count, std::span<std::byte* const> buf
                    ThreadPool* pool) const {
   CAD_CHECK(buffers.size() == columns_.size(), "load: {} buffers for {} columns", buffers.size(),
             columns_.size());
-  const auto load_rows = [&](int64_t begin, int64_t end) {
-    std::vector<std::byte*> targets;
-    for (const Part& part : parts_) {
-      for (int64_t b = begin; b < end; ++b) {
-        targets.clear();
-        for (size_t c = 0; c < part.columns; ++c) {
-          const size_t column = part.first_column + c;
-          targets.push_back(buffers[column] + b * columns_[column].row_bytes());
+  std::vector<DataSlice> slices;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    std::vector<int64_t> extents = columns_[c].extents;
+    extents[0] = count;
+    slices.push_back({c, whole_shard(std::move(extents)), buffers[c]});
+  }
+  load(first, slices, pool);
+}
+
+void DataSet::load(int64_t first, std::span<const DataSlice> slices, ThreadPool* pool) const {
+  int64_t begin = INT64_MAX, end = 0, row_bytes = 1;
+  for (const DataSlice& slice : slices) {
+    const int64_t from = slice.shard.own[0].offset;
+    begin = std::min(begin, from);
+    end = std::max(end, from + slice.shard.padded[0]);
+  }
+  for (const DataColumn& column : columns_) row_bytes += column.row_bytes();
+  const int64_t count = std::max<int64_t>(end - begin, 0);
+  // Waking threads pays from about 64 KiB a part on.
+  if (pool == nullptr || row_bytes * count < (1 << 17)) return load_rows(first, begin, end, slices);
+  pool->split(count, std::max<int64_t>(1, (1 << 16) / row_bytes), [&](int64_t from, int64_t to) {
+    load_rows(first, begin + from, begin + to, slices);
+  });
+}
+
+namespace {
+
+// One row of a column into a slice of it: dims after the batch. Padding repeats the last element.
+void cut_row(const DataColumn& column, const Shard& shard, const std::byte* row, std::byte* to) {
+  const auto width = static_cast<size_t>(ir::dtype_bytes(column.dtype));
+  std::vector<int64_t> at(shard.padded.size(), 0);
+  const int64_t elements = shard.padded[0] == 0 ? 0 : shard.elements() / shard.padded[0];
+  for (int64_t i = 0; i < elements; ++i) {
+    int64_t from = 0;
+    for (size_t d = 1; d < at.size(); ++d) {
+      const int64_t wanted = shard.own[d].offset + at[d];
+      from = from * shard.whole[d] + std::min(wanted, shard.whole[d] - 1);
+    }
+    std::memcpy(to + static_cast<size_t>(i) * width, row + static_cast<size_t>(from) * width,
+                width);
+    for (size_t d = at.size() - 1; d > 0 && ++at[d] == shard.padded[d]; --d) at[d] = 0;
+  }
+}
+
+bool whole_rows(const Shard& shard) {
+  for (size_t d = 1; d < shard.whole.size(); ++d) {
+    if (shard.padded[d] != shard.whole[d]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Rows [begin, end) of the micro-batch. A source gives a row of all its columns at once: straight
+// into a slice where one takes the row as it is, else into a buffer that is cut up.
+void DataSet::load_rows(int64_t first, int64_t begin, int64_t end,
+                        std::span<const DataSlice> slices) const {
+  std::vector<std::byte> buffer;
+  std::vector<std::byte*> targets;
+  for (const Part& part : parts_) {
+    size_t row_bytes = 0;
+    for (size_t c = 0; c < part.columns; ++c)
+      row_bytes += static_cast<size_t>(aligned_row(columns_[part.first_column + c]));
+    for (int64_t b = begin; b < end; ++b) {
+      const auto place = [&](const DataSlice& slice) -> std::byte* {
+        const int64_t row = b - slice.shard.own[0].offset;
+        if (row < 0 || row >= slice.shard.padded[0]) return nullptr;
+        const int64_t elements = slice.shard.elements() / slice.shard.padded[0];
+        return slice.target + row * elements * ir::dtype_bytes(columns_[slice.column].dtype);
+      };
+      targets.clear();
+      size_t at = 0;
+      bool needed = false;
+      for (size_t c = 0; c < part.columns; ++c) {
+        const size_t column = part.first_column + c;
+        std::byte* direct = nullptr;
+        int users = 0;
+        for (const DataSlice& slice : slices) {
+          std::byte* to = slice.column == column ? place(slice) : nullptr;
+          if (to == nullptr) continue;
+          ++users;
+          if (whole_rows(slice.shard)) direct = to;
         }
-        part.source->read(part.order.row(first + b), targets);
+        needed = needed || users > 0;
+        if (users != 1 || direct == nullptr) {
+          buffer.resize(row_bytes);
+          direct = nullptr;
+        }
+        targets.push_back(direct);
+      }
+      if (!needed) continue;
+      for (size_t c = 0; c < part.columns; ++c) {
+        if (targets[c] == nullptr) targets[c] = buffer.data() + at;
+        at += static_cast<size_t>(aligned_row(columns_[part.first_column + c]));
+      }
+      part.source->read(part.order.row(first + b), targets);
+      for (const DataSlice& slice : slices) {
+        if (slice.column < part.first_column || slice.column >= part.first_column + part.columns)
+          continue;
+        std::byte* to = place(slice);
+        const std::byte* from = targets[slice.column - part.first_column];
+        if (to != nullptr && to != from) cut_row(columns_[slice.column], slice.shard, from, to);
       }
     }
-  };
-  int64_t row_bytes = 1;
-  for (const DataColumn& column : columns_) row_bytes += column.row_bytes();
-  // Waking threads pays from about 64 KiB a part on.
-  if (pool == nullptr || row_bytes * count < (1 << 17)) return load_rows(0, count);
-  pool->split(count, std::max<int64_t>(1, (1 << 16) / row_bytes), load_rows);
+  }
+}
+
+std::string DataSet::fingerprint() const {
+  constexpr int64_t kRows = 256;
+  std::string text;
+  std::vector<std::vector<std::byte>> rows;
+  std::vector<std::byte*> targets;
+  for (const Part& part : parts_) {
+    rows.clear();
+    targets.clear();
+    for (size_t c = 0; c < part.columns; ++c) {
+      rows.emplace_back(static_cast<size_t>(columns_[part.first_column + c].row_bytes()));
+      targets.push_back(rows.back().data());
+    }
+    const int64_t count = part.source->rows();
+    const int64_t some = std::min(count, kRows);
+    uint64_t sum = 0xcbf29ce484222325ULL;
+    for (int64_t i = 0; i < some; ++i) {
+      part.source->read(count == kEndless ? i : count / some * i, targets);
+      for (const std::vector<std::byte>& row : rows) {
+        for (const std::byte byte : row)
+          sum = (sum ^ static_cast<uint64_t>(byte)) * 0x100000001b3ULL;
+      }
+    }
+    text += fmt::format("{}, sum {:016x}\n", part.source->describe(), sum);
+  }
+  return text;
 }
 
 }  // namespace cad::backend

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/data_order.h"
+#include "backend/shard.h"
 #include "base/result.h"
 #include "ir/training.h"
 
@@ -42,6 +43,14 @@ class RowSource {
 };
 constexpr int64_t kEndless = INT64_MAX;
 
+// A buffer of one column, or of a device's block of it. Its padding is filled with real rows and
+// real elements, so that nothing odd is computed there.
+struct DataSlice {
+  size_t column = 0;
+  Shard shard;  // of the column's extents
+  std::byte* target = nullptr;
+};
+
 struct DataOptions {
   ir::Bindings bindings;
   std::string folder;  // that file names are relative to
@@ -66,6 +75,10 @@ class DataSet {
   // Rows [first, first + count) of the run into rows 0.. of `buffers` (one per column).
   void load(int64_t first, int64_t count, std::span<std::byte* const> buffers,
             ThreadPool* pool = nullptr) const;
+  // The micro-batch that begins at row `first` of the run, into the slices.
+  void load(int64_t first, std::span<const DataSlice> slices, ThreadPool* pool = nullptr) const;
+  // Rows, and a sum over rows all over the data: equal for equal data, as good as surely not else.
+  [[nodiscard]] std::string fingerprint() const;
 
  private:
   struct Part {
@@ -73,6 +86,8 @@ class DataSet {
     size_t first_column = 0, columns = 0;
     RowOrder order;
   };
+  void load_rows(int64_t first, int64_t begin, int64_t end,
+                 std::span<const DataSlice> slices) const;
   std::vector<DataColumn> columns_;
   std::vector<Part> parts_;
   int64_t tokens_per_row_ = 1;

@@ -47,11 +47,15 @@ void initialize(const Parameter& p, uint64_t seed, ThreadPool& pool) {
     return;
   }
   auto* values = reinterpret_cast<float*>(p.data);
-  for (int64_t iteration = 0; iteration < p.iterations; ++iteration) {
-    const uint64_t key = ir::stream_key(seed, ir::site_hash(p.path), p.loop_numbers(iteration));
-    float* target = values + iteration * p.iteration_elements;
-    pool.split(p.iteration_elements, 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) target[i] = initial_value(p, key, i);
+  // Behind a device's own elements (the padding of an uneven split) are zeros.
+  if (!p.storage.is_whole()) std::memset(p.data, 0, static_cast<size_t>(p.bytes()));
+  for (int64_t i = 0; i < p.iterations; ++i) {
+    const uint64_t key = ir::stream_key(seed, ir::site_hash(p.path), p.loop_numbers(i));
+    float* target = values + i * p.iteration_elements;
+    each_stretch(p.storage, [&](int64_t here, int64_t there, int64_t count) {
+      pool.split(count, 4096, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) target[here + k] = initial_value(p, key, there + k);
+      });
     });
   }
 }
@@ -68,8 +72,14 @@ Status read_tensor(const SafetensorsFile& file, const StoredTensor& tensor, cons
     return error;
   }
   std::string value;
-  const int64_t bad = convert_elements(tensor.type, file.data(tensor), false, tensor.elements,
-                                       p.dtype, target, value);
+  int64_t bad = -1;
+  const int64_t from = stored_bytes(tensor.type), to = ir::dtype_bytes(p.dtype);
+  each_stretch(p.storage, [&](int64_t here, int64_t there, int64_t count) {
+    if (bad >= 0) return;
+    bad = convert_elements(tensor.type, file.data(tensor) + there * from, false, count, p.dtype,
+                           target + here * to, value);
+    if (bad >= 0) bad += there;
+  });
   if (bad < 0) return Ok{};
   return make_error(DiagId::E0608,
                     fmt::format("`{}`: tensor `{}`: element {} is {}, which does not fit {}",

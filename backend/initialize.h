@@ -14,6 +14,7 @@ namespace cad::backend {
 
 class ThreadPool;
 
+// The device's own elements of the iterations it holds; padding is zero.
 void initialize(const Parameter& p, uint64_t seed, ThreadPool& pool);
 
 // Fills parameters and states by path from the files, later ones over earlier ones. Relative names
@@ -22,7 +23,8 @@ void initialize(const Parameter& p, uint64_t seed, ThreadPool& pool);
 Status load_init_files(Parameters& parameters, const std::vector<ir::InitFile>& files,
                        const std::string& folder, std::vector<Diagnostic>& warnings);
 
-// Copies `tensor` to `target` as the dtype of p; E0611 when the shape is not that of an iteration.
+// Copies the device's own elements of `tensor` to `target`, which lies as p.storage says, as the
+// dtype of p; E0611 when the shape is not that of an iteration.
 Status read_tensor(const SafetensorsFile& file, const StoredTensor& tensor, const Parameter& p,
                    std::byte* target);
 

@@ -76,6 +76,12 @@ Result<FileWriter> FileWriter::create(const std::string& path) {
   return FileWriter(path, fd);
 }
 
+Result<FileWriter> FileWriter::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return write_error(path, errno);
+  return FileWriter(path, fd);
+}
+
 FileWriter::FileWriter(FileWriter&& other) noexcept
     : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
@@ -96,12 +102,39 @@ Status FileWriter::write(const void* data, uint64_t size) {
   return Ok{};
 }
 
+Status FileWriter::write_at(uint64_t offset, const void* data, uint64_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const uint64_t piece = size < (1U << 30) ? size : (1U << 30);
+    const ssize_t done = ::pwrite(fd_, at, piece, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return write_error(path_, errno);
+    at += done;
+    offset += static_cast<uint64_t>(done);
+    size -= static_cast<uint64_t>(done);
+  }
+  return Ok{};
+}
+
+Status FileWriter::reserve(uint64_t size) {
+  if (size == 0 || ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0) return Ok{};
+  // Some file systems cannot reserve; there the writes themselves find a full disk.
+  if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return write_error(path_, errno);
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) return write_error(path_, errno);
+  return Ok{};
+}
+
 Status FileWriter::finish() {
   const int synced = ::fsync(fd_);
   const int error = errno;
   const int closed = ::close(std::exchange(fd_, -1));
   if (synced != 0) return write_error(path_, error);
   if (closed != 0) return write_error(path_, errno);
+  return Ok{};
+}
+
+Status FileWriter::close() {
+  if (::close(std::exchange(fd_, -1)) != 0) return write_error(path_, errno);
   return Ok{};
 }
 

@@ -38,11 +38,15 @@ class MappedFile {
 class FileWriter {
  public:
   static Result<FileWriter> create(const std::string& path);
+  static Result<FileWriter> open(const std::string& path);  // one that is there, to write parts of
   FileWriter(FileWriter&& other) noexcept;
   FileWriter& operator=(FileWriter&&) = delete;
   ~FileWriter();
   Status write(const void* data, uint64_t size);
-  Status finish();  // fsync and close
+  Status write_at(uint64_t offset, const void* data, uint64_t size);
+  Status reserve(uint64_t size);  // room on the disk for a file of that size
+  Status finish();                // fsync and close
+  Status close();
 
  private:
   FileWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kScalarsBytes = 3 * kAlignment;  // lr, step, grad_scale
 
-int entry_of(const ir::TrainSpec& spec, const std::string& path) {
+int entry_for(const ir::TrainSpec& spec, const std::string& path) {
   for (size_t e = 0; e < spec.optimizers.size(); ++e) {
     const auto& of = spec.optimizers[e].of;
     const auto matches = [&](const std::string& pattern) { return path_matches(pattern, path); };
@@ -68,7 +68,6 @@ ir::Graph with_gradient_scale(ir::Graph g) {
 Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& parameters) {
   Optimizer optimizer;
   optimizer.spec_ = &spec;
-  optimizer.parameters_ = &parameters;
   std::vector<bool> used(spec.optimizers.size(), false);
   for (size_t i = 0; i < parameters.all().size(); ++i) {
     Parameter& p = parameters.all()[i];
@@ -77,7 +76,7 @@ Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& param
     std::vector<Segment> found;
     for (int64_t iteration = 0; iteration < p.iterations; ++iteration) {
       const std::string path = p.iteration_path(iteration);
-      const int entry = entry_of(spec, path);
+      const int entry = entry_for(spec, path);
       if (entry < 0) {
         Diagnostic error = make_error(
             DiagId::E0317, fmt::format("no optimizer entry takes `{}`", path), kExitProgram);
@@ -97,6 +96,7 @@ Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& param
       segment.entry = entry;
       segment.first_iteration = iteration;
       segment.decays = decays(p, spec.optimizers[e]);
+      segment.first_path = path;
       found.push_back(std::move(segment));
     }
     p.frozen = !any_trained;
@@ -122,24 +122,90 @@ Result<Optimizer> Optimizer::assign(const ir::TrainSpec& spec, Parameters& param
   return optimizer;
 }
 
-void Optimizer::compile_updates() {
-  std::map<std::string, int> known;
+const ir::OptimizerEntry& Optimizer::entry_of(const Segment& segment) const {
+  return spec_->optimizers[static_cast<size_t>(segment.entry)];
+}
+
+void Optimizer::part_of(const Optimizer& whole, const Parameters& parameters,
+                        const Parameters& all) {
   for (Segment& segment : segments_) {
-    const Parameter& p = parameters_->all()[static_cast<size_t>(segment.parameter)];
-    if (spec_->optimizers[static_cast<size_t>(segment.entry)].special == "adafactor") {
-      add_adafactor_states(segment, p);
-    } else {
-      compile_segment(segment, p, known);
+    const Parameter& p = parameters.all()[static_cast<size_t>(segment.parameter)];
+    const auto held = p.held.begin() + segment.first_iteration;
+    for (const Segment& other : whole.segments_) {
+      const int64_t end = other.first_iteration + other.iterations;
+      if (all.all()[static_cast<size_t>(other.parameter)].path != p.path) continue;
+      if (*held < other.first_iteration || *held >= end) continue;
+      segment.first_path = other.first_path;
+      segment.has_first = *held == other.first_iteration;
     }
   }
 }
 
-void Optimizer::compile_segment(Segment& segment, const Parameter& p,
+void Optimizer::fix_layouts(Parameters& parameters) const {
+  for (const Segment& segment : segments_) {
+    if (entry_of(segment).special.empty()) continue;
+    parameters.all()[static_cast<size_t>(segment.parameter)].optimizer_layout = planner::Layout{};
+  }
+}
+
+void Optimizer::add_states(const Parameters& parameters) {
+  for (Segment& segment : segments_) {
+    const Parameter& p = parameters.all()[static_cast<size_t>(segment.parameter)];
+    const ir::OptimizerEntry& entry = entry_of(segment);
+    if (entry.special == "adafactor") {
+      add_adafactor_states(segment, p);
+      continue;
+    }
+    const ir::Graph& graph = segment.decays ? entry.decayed : entry.plain;
+    for (const ir::Input& input : graph.inputs) {
+      if (input.kind != ir::InputKind::kState) continue;
+      OptimizerState state;
+      state.name = input.path;
+      const ir::Type& type = graph.type(input.value);
+      state.dtype = type.dtype;
+      state.per_iteration = !type.dims.empty();
+      if (state.per_iteration) state.extents = p.extents;
+      state.shard = state.per_iteration ? p.optimizer : whole_shard({});
+      state.elements = state.per_iteration ? segment.iterations * p.optimizer.elements() : 1;
+      state.init = input.init.kind;
+      state.init_scale = input.init.scale.evaluate(spec_->bindings).value_or(0.0);
+      segment.states.push_back(std::move(state));
+    }
+  }
+}
+
+void Optimizer::place(const planner::Mesh& mesh, std::span<const int> coordinates,
+                      const Parameters& parameters) {
+  for (Segment& segment : segments_) {
+    const Parameter& p = parameters.all()[static_cast<size_t>(segment.parameter)];
+    const bool elementwise = entry_of(segment).special.empty();
+    for (OptimizerState& state : segment.states) {
+      const bool parted = elementwise && state.per_iteration;
+      state.shard =
+          parted ? p.optimizer : shard_of(planner::Layout{}, state.extents, mesh, coordinates);
+    }
+  }
+}
+
+void Optimizer::compile_updates(const Parameters& parameters, int threads) {
+  std::map<std::string, int> known;
+  for (Segment& segment : segments_) {
+    if (!entry_of(segment).special.empty()) continue;
+    compile_segment(segment, parameters.all()[static_cast<size_t>(segment.parameter)], threads,
+                    known);
+  }
+}
+
+void Optimizer::compile_segment(Segment& segment, const Parameter& p, int threads,
                                 std::map<std::string, int>& known) {
-  const ir::OptimizerEntry& entry = spec_->optimizers[static_cast<size_t>(segment.entry)];
+  const ir::OptimizerEntry& entry = entry_of(segment);
   CAD_CHECK(entry.elementwise, "optimizer `{}` is neither elementwise nor built in", entry.name);
   const ir::Graph& graph = segment.decays ? entry.decayed : entry.plain;
-  const int64_t elements = segment.iterations * p.iteration_elements;
+  const int64_t elements = segment.iterations * p.optimizer.elements();
+  const std::string key = fmt::format("{} {} {}", segment.entry, segment.decays, elements);
+  auto [place, fresh] = known.emplace(key, static_cast<int>(programs_.size()));
+  segment.program = place->second;
+  if (!fresh) return;
   ir::Bindings bindings = spec_->bindings;
   std::vector<std::string> flat;  // the symbols of the stand-in dim
   for (const ir::Input& input : graph.inputs) {
@@ -149,36 +215,17 @@ void Optimizer::compile_segment(Segment& segment, const Parameter& p,
     }
   }
   for (const std::string& symbol : flat) bindings[symbol] = elements;
-  const std::string key = fmt::format("{} {} {}", segment.entry, segment.decays, elements);
-  auto [place, fresh] = known.emplace(key, static_cast<int>(programs_.size()));
-  if (fresh) {
-    Compiled compiled;
-    const ir::Graph scaled = with_gradient_scale(graph);
-    CompileOptions options;
-    for (const ir::Output& output : scaled.outputs) {
-      const bool state = output.name.compare(0, 6, "state:") == 0;
-      options.in_place.emplace_back(output.name, state ? output.name.substr(6) : output.name);
-    }
-    compiled.inputs = scaled.inputs;
-    compiled.program = compile(scaled, bindings, options);
-    programs_.push_back(std::move(compiled));
+  Compiled compiled;
+  const ir::Graph scaled = with_gradient_scale(graph);
+  CompileOptions options;
+  options.threads = threads;
+  for (const ir::Output& output : scaled.outputs) {
+    const bool state = output.name.compare(0, 6, "state:") == 0;
+    options.in_place.emplace_back(output.name, state ? output.name.substr(6) : output.name);
   }
-  segment.program = place->second;
-  const Compiled& compiled = programs_[static_cast<size_t>(segment.program)];
-  for (size_t i = 0; i < compiled.inputs.size(); ++i) {
-    const ir::Input& input = compiled.inputs[i];
-    if (input.kind != ir::InputKind::kState) continue;
-    OptimizerState state;
-    state.name = input.path;
-    const Port& port = compiled.program.inputs()[i];
-    state.dtype = port.type.dtype;
-    state.per_iteration = !port.extents.empty();
-    state.elements = state.per_iteration ? elements : 1;
-    if (state.per_iteration) state.extents = p.extents;
-    state.init = input.init.kind;
-    state.init_scale = input.init.scale.evaluate(bindings).value_or(0.0);
-    segment.states.push_back(std::move(state));
-  }
+  compiled.inputs = scaled.inputs;
+  compiled.program = compile(scaled, bindings, options);
+  programs_.push_back(std::move(compiled));
 }
 
 int64_t Optimizer::region_bytes() const {
@@ -229,53 +276,48 @@ std::vector<double> Optimizer::learning_rates(int64_t t, int64_t steps) const {
   return rates;
 }
 
-void Optimizer::update(const Parameters& parameters, const std::vector<float*>& gradients,
-                       double scale, const std::vector<double>& rates, int64_t count,
-                       std::byte* region, ThreadPool& pool) {
-  auto* rate = reinterpret_cast<float*>(region);
-  auto* step = reinterpret_cast<int32_t*>(region + kAlignment);
-  auto* grad_scale = reinterpret_cast<float*>(region + 2 * kAlignment);
-  *step = static_cast<int32_t>(count);
-  *grad_scale = static_cast<float>(scale);
-  for (Segment& segment : segments_) {
-    const auto e = static_cast<size_t>(segment.entry);
-    const ir::OptimizerEntry& entry = spec_->optimizers[e];
-    const Parameter& p = parameters.all()[static_cast<size_t>(segment.parameter)];
-    const int64_t offset = segment.first_iteration * p.iteration_elements;
-    auto* values = reinterpret_cast<float*>(p.data) + offset;
-    float* gradient = gradients[static_cast<size_t>(segment.parameter)] + offset;
-    *rate = static_cast<float>(rates[static_cast<size_t>(rate_index_[e])]);
-    if (segment.program < 0) {
-      const auto decay = entry.constants.find("decay");
-      const bool any = segment.decays && decay != entry.constants.end();
-      adafactor_update(segment, p, gradient, scale, *rate, any ? decay->second : 0.0,
-                       entry.constants, count, pool);
-      continue;
-    }
-    const Compiled& compiled = programs_[static_cast<size_t>(segment.program)];
-    Run run;
-    size_t next_state = 0;
-    for (const ir::Input& input : compiled.inputs) {
-      void* at = input.path == "p"            ? static_cast<void*>(values)
-                 : input.path == "g"          ? static_cast<void*>(gradient)
-                 : input.path == "lr"         ? static_cast<void*>(rate)
-                 : input.path == "step"       ? static_cast<void*>(step)
-                 : input.path == "grad_scale" ? static_cast<void*>(grad_scale)
-                                              : nullptr;
-      if (input.kind == ir::InputKind::kState) at = segment.states[next_state++].data;
-      CAD_CHECK(at != nullptr, "optimizer `{}` has an unknown input `{}`", entry.name, input.path);
-      run.inputs.push_back(at);
-    }
-    for (const Port& port : compiled.program.outputs()) {
-      void* at = values;
-      for (OptimizerState& state : segment.states) {
-        if (port.name == "state:" + state.name) at = state.data;
-      }
-      run.outputs.push_back(at);
-    }
-    run.arena = region + kScalarsBytes;
-    execute(compiled.program, pool, run);
+void Optimizer::update(const Segment& segment, const Parameter& p, float* values,
+                       const float* gradient, const Update& update, ThreadPool& pool) {
+  auto* rate = reinterpret_cast<float*>(update.region);
+  auto* step = reinterpret_cast<int32_t*>(update.region + kAlignment);
+  auto* grad_scale = reinterpret_cast<float*>(update.region + 2 * kAlignment);
+  const auto e = static_cast<size_t>(segment.entry);
+  const ir::OptimizerEntry& entry = entry_of(segment);
+  *step = static_cast<int32_t>(update.count);
+  *grad_scale = static_cast<float>(update.scale);
+  *rate = static_cast<float>(update.rates[static_cast<size_t>(rate_index_[e])]);
+  const int64_t offset = segment.first_iteration * p.optimizer.elements();
+  values += offset;
+  gradient += offset;
+  if (segment.program < 0) {
+    const auto decay = entry.constants.find("decay");
+    const bool any = segment.decays && decay != entry.constants.end();
+    return adafactor_update(segment, p, values, gradient, update.scale, *rate,
+                            any ? decay->second : 0.0, entry.constants, update.count, pool);
   }
+  const Compiled& compiled = programs_[static_cast<size_t>(segment.program)];
+  Run run;
+  size_t next_state = 0;
+  for (const ir::Input& input : compiled.inputs) {
+    void* at = input.path == "p"            ? static_cast<void*>(values)
+               : input.path == "g"          ? const_cast<float*>(gradient)
+               : input.path == "lr"         ? static_cast<void*>(rate)
+               : input.path == "step"       ? static_cast<void*>(step)
+               : input.path == "grad_scale" ? static_cast<void*>(grad_scale)
+                                            : nullptr;
+    if (input.kind == ir::InputKind::kState) at = segment.states[next_state++].data;
+    CAD_CHECK(at != nullptr, "optimizer `{}` has an unknown input `{}`", entry.name, input.path);
+    run.inputs.push_back(at);
+  }
+  for (const Port& port : compiled.program.outputs()) {
+    void* at = values;
+    for (const OptimizerState& state : segment.states) {
+      if (port.name == "state:" + state.name) at = state.data;
+    }
+    run.outputs.push_back(at);
+  }
+  run.arena = update.region + kScalarsBytes;
+  execute(compiled.program, pool, run);
 }
 
 }  // namespace cad::backend

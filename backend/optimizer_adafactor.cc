@@ -22,12 +22,12 @@ struct Shape {
   int64_t matrices = 1, rows = 1, columns = 0;
   explicit Shape(const Parameter& p) {
     if (p.extents.size() < 2) {
-      rows = p.iteration_elements;
+      rows = p.optimizer.elements();
       return;
     }
     columns = p.extents.back();
     rows = p.extents[p.extents.size() - 2];
-    matrices = rows * columns == 0 ? 0 : p.iteration_elements / (rows * columns);
+    matrices = rows * columns == 0 ? 0 : p.optimizer.elements() / (rows * columns);
   }
 };
 
@@ -102,6 +102,7 @@ void add_adafactor_states(Segment& segment, const Parameter& p) {
     state.name = name;
     for (const int64_t size : extents) state.elements *= size;
     state.elements *= segment.iterations;
+    state.shard = whole_shard(extents);
     state.extents = std::move(extents);
     segment.states.push_back(std::move(state));
   };
@@ -113,8 +114,8 @@ void add_adafactor_states(Segment& segment, const Parameter& p) {
   add("column_variance", column);
 }
 
-void adafactor_update(const Segment& segment, const Parameter& p, const float* gradient,
-                      double scale, double rate, double decay,
+void adafactor_update(const Segment& segment, const Parameter& p, float* values,
+                      const float* gradient, double scale, double rate, double decay,
                       const std::map<std::string, double>& constants, int64_t count,
                       ThreadPool& pool) {
   const double eps1 = constant(constants, "eps1", 0x1.0p-23),
@@ -124,9 +125,8 @@ void adafactor_update(const Segment& segment, const Parameter& p, const float* g
       std::pow(static_cast<double>(count), constant(constants, "beta2_decay", -0.8));
   const double rho = std::min(rate, 1.0 / std::sqrt(static_cast<double>(count)));
   const Shape shape(p);
-  const int64_t n = p.iteration_elements;
+  const int64_t n = p.optimizer.elements();
   if (n == 0) return;
-  auto* values = reinterpret_cast<float*>(p.data) + segment.first_iteration * n;
   pool.dynamic(segment.iterations, [&](int64_t i, int) {
     Slice s{values + i * n, gradient + i * n, nullptr, nullptr};
     s.row = reinterpret_cast<float*>(segment.states[0].data) +

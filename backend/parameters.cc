@@ -1,6 +1,10 @@
 // backend/parameters.cc -- collects Parameters from graph inputs.
 #include "backend/parameters.h"
 
+#include <algorithm>
+#include <numeric>
+
+#include "backend/spmd/lower.h"
 #include "base/check.h"
 
 namespace cad::backend {
@@ -17,7 +21,7 @@ int64_t extent(const ir::Graph& graph, ir::DimId dim, const ir::Bindings& bindin
 Parameter parameter_of(const ir::Graph& graph, const ir::Input& input,
                        const ir::Bindings& bindings) {
   Parameter p;
-  p.path = input.path;
+  p.path = p.local = input.path;
   p.kind = input.kind;
   p.init = input.init.kind;
   p.frozen = input.frozen;
@@ -36,6 +40,9 @@ Parameter parameter_of(const ir::Graph& graph, const ir::Input& input,
       p.iteration_elements *= size;
     }
   }
+  p.held.resize(static_cast<size_t>(p.iterations));
+  std::iota(p.held.begin(), p.held.end(), 0);
+  p.storage = p.gradient = p.optimizer = whole_shard(p.extents);
   if (p.init != ir::Init::Kind::kZeros) {
     const auto scale = input.init.scale.evaluate(bindings);
     CAD_CHECK(scale.has_value(), "parameter `{}`: its initialiser `{}` is not bound", p.path,
@@ -47,7 +54,8 @@ Parameter parameter_of(const ir::Graph& graph, const ir::Input& input,
 
 }  // namespace
 
-std::vector<int64_t> Parameter::loop_numbers(int64_t iteration) const {
+std::vector<int64_t> Parameter::loop_numbers(int64_t i) const {
+  int64_t iteration = held[static_cast<size_t>(i)];
   std::vector<int64_t> numbers(loops.size());
   for (size_t d = loops.size(); d-- > 0;) {
     numbers[d] = iteration % loops[d];
@@ -56,8 +64,8 @@ std::vector<int64_t> Parameter::loop_numbers(int64_t iteration) const {
   return numbers;
 }
 
-std::string Parameter::iteration_path(int64_t iteration) const {
-  const std::vector<int64_t> numbers = loop_numbers(iteration);
+std::string Parameter::iteration_path(int64_t index) const {
+  const std::vector<int64_t> numbers = loop_numbers(index);
   std::string text;
   size_t next = 0;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -78,9 +86,51 @@ void Parameters::add(const ir::Graph& graph, const ir::Bindings& bindings) {
   }
 }
 
-int Parameters::find(const std::string& path_template) const {
+void Parameters::add_local(const Parameters& whole, const std::vector<LocalTensor>& tensors) {
+  for (const LocalTensor& tensor : tensors) {
+    const int known = find(tensor.local), from = whole.find(tensor.path);
+    CAD_CHECK(from >= 0, "`{}` is a part of no parameter", tensor.local);
+    if (known >= 0) {
+      const Parameter& p = list_[static_cast<size_t>(known)];
+      CAD_CHECK(p.path == tensor.path && p.held == tensor.iterations &&
+                    p.storage_layout == tensor.storage,
+                "two programs hold `{}` differently", tensor.local);
+      continue;
+    }
+    Parameter p = whole.all()[static_cast<size_t>(from)];
+    CAD_CHECK(p.extents == tensor.extents, "`{}` is {}, its parts are of {}", p.path,
+              shape_text(p.extents), shape_text(tensor.extents));
+    p.local = tensor.local;
+    p.held = tensor.iterations;
+    p.iterations = static_cast<int64_t>(p.held.size());
+    p.storage_layout = tensor.storage;
+    p.gradient_layout = tensor.gradient;
+    p.optimizer_layout = tensor.optimizer;
+    list_.push_back(std::move(p));
+  }
+}
+
+void Parameters::add_unused(const Parameters& whole) {
+  const size_t used = list_.size();
+  for (const Parameter& p : whole.all()) {
+    const auto has = [&](const Parameter& part) { return part.path == p.path; };
+    const auto end = list_.begin() + static_cast<int64_t>(used);
+    if (std::none_of(list_.begin(), end, has)) list_.push_back(p);
+  }
+}
+
+void Parameters::place(const planner::Mesh& mesh, std::span<const int> coordinates) {
+  for (Parameter& p : list_) {
+    p.storage = shard_of(p.storage_layout, p.extents, mesh, coordinates);
+    p.gradient = shard_of(p.gradient_layout, p.extents, mesh, coordinates);
+    p.optimizer = shard_of(p.optimizer_layout, p.extents, mesh, coordinates);
+    p.iteration_elements = p.storage.elements();
+  }
+}
+
+int Parameters::find(const std::string& local) const {
   for (size_t i = 0; i < list_.size(); ++i) {
-    if (list_[i].path == path_template) return static_cast<int>(i);
+    if (list_[i].local == local) return static_cast<int>(i);
   }
   return -1;
 }
@@ -88,7 +138,7 @@ int Parameters::find(const std::string& path_template) const {
 int64_t Parameters::count() const {
   int64_t total = 0;
   for (const Parameter& p : list_) {
-    if (p.kind == ir::InputKind::kParam) total += p.elements();
+    if (p.kind == ir::InputKind::kParam) total += p.iterations * p.storage.whole_elements();
   }
   return total;
 }
@@ -107,14 +157,6 @@ StoredType stored_as(ir::DType dtype) {
       return StoredType::kBool;
   }
   return StoredType::kF32;
-}
-
-void append_tensors(const Parameter& p, const std::byte* data, const std::string& prefix,
-                    std::vector<TensorToWrite>& to) {
-  const int64_t step = p.iteration_elements * ir::dtype_bytes(p.dtype);
-  for (int64_t i = 0; i < p.iterations; ++i) {
-    to.push_back({prefix + p.iteration_path(i), stored_as(p.dtype), p.extents, data + i * step});
-  }
 }
 
 }  // namespace cad::backend

@@ -1,6 +1,7 @@
 // backend/run_log.cc -- see backend/run_log.h.
 #include "backend/run_log.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -108,17 +109,26 @@ void RunLog::start(const Trainer& trainer, int64_t stop_at) {
   stop_at_ = stop_at;
   unit_ = trainer.data().tokens_per_row() > 1 ? "tok" : "rows";
   every_ = nice_interval(stop_at - trainer.steps_done());
+  std::string axes;
+  for (const planner::Axis& axis : trainer.mesh().axes) {
+    axes += fmt::format(R"({}{{"name":{},"size":{}}})", axes.empty() ? "" : ",", quoted(axis.name),
+                        axis.size);
+  }
+  const std::string where = trainer.devices() == 1
+                                ? "on one device"
+                                : fmt::format("on each of {} devices", trainer.devices());
   line(fmt::format(
-      R"({{"event":"start","schema":1,"devices":1,"mesh":{{"axes":[]}},"params":{},"seed":{},"first_step":{},"steps":{},"rows_per_step":{},"predicted_peak_bytes":{}}})",
-      trainer.parameters().count(), trainer.spec().seed, trainer.steps_done() + 1,
-      trainer.total_steps(), trainer.rows_per_step(), trainer.memory().total));
+      R"({{"event":"start","schema":1,"devices":{},"mesh":{{"axes":[{}]}},"params":{},"seed":{},"first_step":{},"steps":{},"rows_per_step":{},"predicted_peak_bytes":{}}})",
+      trainer.devices(), axes, trainer.parameters().count(), trainer.spec().seed,
+      trainer.steps_done() + 1, trainer.total_steps(), trainer.rows_per_step(),
+      trainer.memory().total));
   const MemoryReport m = trainer.memory();
   say(fmt::format(
-      "{}: {} parameters, {} rows a step, {} on one device ({} parameters, {} optimizer, {} "
+      "{}: {} parameters, {} rows a step, {} {} ({} parameters, {} optimizer, {} "
       "gradients, {} step)",
       trainer.spec().name.empty() ? "train" : trainer.spec().name,
       short_count(static_cast<double>(trainer.parameters().count())), trainer.rows_per_step(),
-      bytes_text(m.total), bytes_text(m.parameters + m.average), bytes_text(m.optimizer),
+      bytes_text(m.total), where, bytes_text(m.parameters + m.average), bytes_text(m.optimizer),
       bytes_text(m.gradients), bytes_text(m.region)));
 }
 
@@ -170,11 +180,12 @@ void RunLog::saved(const std::string& folder, int64_t step) {
 void RunLog::end(const EndReport& report) {
   line(fmt::format(
       R"({{"event":"end","steps":{},"wall_s":{:.3f},"tokens_per_s":{:.1f},"peak_bytes":[{}],"predicted_peak_bytes":{},"predicted_step_s":{}{}}})",
-      report.steps, report.wall_s, report.tokens_per_s, report.peak_bytes,
+      report.steps, report.wall_s, report.tokens_per_s, fmt::join(report.peak_bytes, ","),
       report.predicted_peak_bytes, json_number(report.predicted_step_s),
       report.interrupted.empty() ? "" : R"(,"interrupted":)" + quoted(report.interrupted)));
   say(fmt::format("{} steps in {}, {} {}/s, peak {}{}", report.steps, duration(report.wall_s),
-                  short_count(report.tokens_per_s), unit_, bytes_text(report.peak_bytes),
+                  short_count(report.tokens_per_s), unit_,
+                  bytes_text(*std::max_element(report.peak_bytes.begin(), report.peak_bytes.end())),
                   report.interrupted.empty() ? "" : ", interrupted by " + report.interrupted));
 }
 

@@ -25,9 +25,10 @@ struct RunLogOptions {
 struct EndReport {
   int64_t steps = 0;
   double wall_s = 0, tokens_per_s = 0;
-  int64_t peak_bytes = 0, predicted_peak_bytes = 0;
-  double predicted_step_s = 0;  // median of measured steps until there is a planner
-  std::string interrupted;      // "SIGINT", or empty
+  std::vector<int64_t> peak_bytes;   // of each device
+  int64_t predicted_peak_bytes = 0;  // of any
+  double predicted_step_s = 0;       // median of measured steps until there is a planner
+  std::string interrupted;           // "SIGINT", or empty
 };
 
 class RunLog {

@@ -32,12 +32,15 @@ int64_t RunMemory::machine_bytes() {
   return limit;
 }
 
-Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64_t budget) {
+Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64_t budget,
+                           int sharing) {
   CAD_CHECK(mapping_ == nullptr, "run memory is allocated once");
   persistent_ = aligned(persistent_bytes);
   region_ = aligned(region_bytes);
-  const int64_t have = machine_bytes();
-  const auto too_little = [&](const char* whose, int64_t limit, int status) {
+  const int64_t have = machine_bytes() / sharing;
+  const std::string of_machine =
+      sharing == 1 ? "this machine has" : fmt::format("1/{} of this machine is", sharing);
+  const auto too_little = [&](const std::string& whose, int64_t limit, int status) {
     // Sizes that round alike are told apart in bytes.
     const bool alike = bytes_text(bytes()) == bytes_text(limit);
     const auto text = [&](int64_t n) { return alike ? fmt::format("{} B", n) : bytes_text(n); };
@@ -53,7 +56,7 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64
     return error;
   };
   if (budget > 0 && bytes() > budget) return too_little("the budget is", budget, kExitNoPlan);
-  if (bytes() > have) return too_little("this machine has", have, kExitNoPlan);
+  if (bytes() > have) return too_little(of_machine, have, kExitNoPlan);
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t body = std::max<int64_t>((bytes() + page - 1) / page * page, page);
   mapped_ = body + page;
@@ -61,7 +64,7 @@ Status RunMemory::allocate(int64_t persistent_bytes, int64_t region_bytes, int64
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
-    return too_little("this machine has", have, kExitRunFailed);
+    return too_little(of_machine, have, kExitRunFailed);
   }
   auto* start = static_cast<std::byte*>(mapping_);
   // The region ends (up to alignment) at the guard page.

@@ -24,7 +24,9 @@ class RunMemory {
   ~RunMemory();
 
   // E0703 when the machine (or its cgroup) does not have that much, or `budget` (0: none) is less.
-  Status allocate(int64_t persistent_bytes, int64_t region_bytes, int64_t budget = 0);
+  // `sharing`: devices that use the machine's memory, this one included.
+  Status allocate(int64_t persistent_bytes, int64_t region_bytes, int64_t budget = 0,
+                  int sharing = 1);
   [[nodiscard]] std::byte* persistent() const { return base_; }
   [[nodiscard]] std::byte* region() const { return base_ + persistent_; }
   [[nodiscard]] int64_t bytes() const { return persistent_ + region_; }

@@ -300,30 +300,82 @@ Status SafetensorsFile::read_f32(const StoredTensor& tensor, float* to) const {
                     kExitRunFailed);
 }
 
-Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+namespace {
+
+// Length and header of a file, and where each tensor begins and the data ends, from its start.
+struct Plan {
+  std::string head;
+  std::vector<uint64_t> begins;
+  uint64_t end = 0;
+};
+
+Plan plan_of(const std::vector<TensorToWrite>& tensors,
+             const std::map<std::string, std::string>& metadata) {
+  Plan plan;
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t at = 0;
-  std::vector<uint64_t> sizes;
   for (const TensorToWrite& tensor : tensors) {
-    uint64_t bytes = static_cast<uint64_t>(stored_bytes(tensor.type));
+    auto bytes = static_cast<uint64_t>(stored_bytes(tensor.type));
     for (const int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
     header[tensor.name] = {{"dtype", stored_name(tensor.type)},
                            {"shape", tensor.shape},
                            {"data_offsets", {at, at + bytes}}};
-    sizes.push_back(bytes);
+    plan.begins.push_back(at);
     at += bytes;
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.append((8 - text.size() % 8) % 8, ' ');
-  std::string prefix(8, '\0');
-  for (size_t i = 0; i < 8; ++i) prefix[i] = static_cast<char>(text.size() >> (8 * i));
-  CAD_TRY(file, FileWriter::create(path));
-  CAD_TRY_VOID(file.write(prefix.data(), 8));
-  CAD_TRY_VOID(file.write(text.data(), text.size()));
-  for (size_t i = 0; i < tensors.size(); ++i) CAD_TRY_VOID(file.write(tensors[i].data, sizes[i]));
+  for (size_t i = 0; i < 8; ++i) plan.head += static_cast<char>(text.size() >> (8 * i));
+  plan.head += text;
+  for (uint64_t& begin : plan.begins) begin += plan.head.size();
+  plan.end = plan.head.size() + at;
+  return plan;
+}
+
+Status write_tensors(FileWriter& file, const std::vector<TensorToWrite>& tensors,
+                     const Plan& plan) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorToWrite& tensor = tensors[i];
+    if (tensor.data == nullptr || (tensor.shard && !tensor.shard->counts)) continue;
+    const auto* data = static_cast<const char*>(tensor.data);
+    const int64_t width = stored_bytes(tensor.type);
+    Status status = Ok{};
+    each_stretch(tensor.shard ? *tensor.shard : whole_shard(tensor.shape),
+                 [&](int64_t here, int64_t there, int64_t count) {
+                   if (!status.ok()) return;
+                   status =
+                       file.write_at(plan.begins[i] + static_cast<uint64_t>(there * width),
+                                     data + here * width, static_cast<uint64_t>(count * width));
+                 });
+    CAD_TRY_VOID(status);
+  }
   return file.finish();
+}
+
+}  // namespace
+
+Status create_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                          const std::map<std::string, std::string>& metadata) {
+  const Plan plan = plan_of(tensors, metadata);
+  CAD_TRY(file, FileWriter::create(path));
+  CAD_TRY_VOID(file.reserve(plan.end));
+  CAD_TRY_VOID(file.write_at(0, plan.head.data(), plan.head.size()));
+  return file.close();  // synced by whoever writes the data
+}
+
+Status write_shards(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                    const std::map<std::string, std::string>& metadata) {
+  CAD_TRY(file, FileWriter::open(path));
+  return write_tensors(file, tensors, plan_of(tensors, metadata));
+}
+
+Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  const Plan plan = plan_of(tensors, metadata);
+  CAD_TRY(file, FileWriter::create(path));
+  CAD_TRY_VOID(file.write_at(0, plan.head.data(), plan.head.size()));
+  return write_tensors(file, tensors, plan);
 }
 
 }  // namespace cad::backend

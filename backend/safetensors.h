@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "backend/mapped_file.h"
+#include "backend/shard.h"
 #include "backend/stored_type.h"
 
 namespace cad::backend {
@@ -52,11 +54,20 @@ struct TensorToWrite {
   std::string name;
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;
-  const void* data = nullptr;
+  const void* data = nullptr;  // nullptr: others write it all
+  // What `data` holds of it, when that is not all; the own elements are written where it counts.
+  std::optional<Shard> shard = std::nullopt;
 };
 // Writes and syncs `path`. Tensors stand in the given order, 8-byte aligned data start.
 Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                          const std::map<std::string, std::string>& metadata);
+// The two halves of it, for several writers of one file. The first makes it, with its header and
+// its whole size on the disk; the second, with the same tensors and metadata, writes what the
+// caller has of them and syncs.
+Status create_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                          const std::map<std::string, std::string>& metadata);
+Status write_shards(const std::string& path, const std::vector<TensorToWrite>& tensors,
+                    const std::map<std::string, std::string>& metadata);
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "[256, 192]"
 

@@ -10,8 +10,13 @@
 
 #include <fmt/format.h>
 
+#include "backend/comm/agree.h"
+#include "backend/comm/mpi_world.h"
+#include "backend/devices.h"
 #include "backend/interrupt.h"
+#include "backend/program_verify.h"
 #include "backend/trace_file.h"
+#include "ir/text.h"
 
 namespace cad::backend {
 namespace {
@@ -93,12 +98,12 @@ Status open_folder(Loop& loop, bool resuming) {
   if (options.save_folder.empty()) return Ok{};
   using Mode = CheckpointFolder::Mode;
   const Mode mode = resuming ? Mode::kResume : options.overwrite ? Mode::kOverwrite : Mode::kFresh;
-  const MemoryReport memory = loop.trainer.memory();
   // `best/` holds a checkpoint of its own, and may be written first.
   const ir::SaveSpec& save = loop.trainer.spec().save;
   const int64_t copies = save.best == ir::SaveSpec::Best::kNone ? 1 : 2;
-  const int64_t bytes = copies * (memory.parameters + memory.optimizer + memory.average);
-  CAD_TRY(folder, CheckpointFolder::open(options.save_folder, mode, save.keep, bytes));
+  const int64_t bytes = copies * loop.trainer.checkpoint_bytes();
+  CAD_TRY(folder,
+          CheckpointFolder::open(options.save_folder, mode, save.keep, bytes, loop.trainer.team()));
   loop.folder = std::move(folder);
   return Ok{};
 }
@@ -149,70 +154,192 @@ std::optional<double> eval_value(const std::vector<EvalReport>& reports, const s
   return std::nullopt;
 }
 
-Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
-                           const std::function<void(const std::vector<Diagnostic>&)>& on_warnings) {
-  std::vector<TraceEvent> trace;
-  TrainerOptions trainer_options = options.trainer;
-  if (!options.trace_file.empty()) trainer_options.trace = &trace;
-  CAD_TRY(trainer, Trainer::create(std::move(spec), trainer_options));
-  RunLogOptions log_options = options.log;
-  log_options.append = options.resume;
-  CAD_TRY(log, RunLog::open(log_options));
-  std::vector<Diagnostic> warnings;
-  Loop loop{*trainer, log, options, std::nullopt, std::nullopt, {}, -1, -1};
-  Checkpoint checkpoint;
-  if (options.resume) {
-    CAD_TRY(found, checkpoint_to_resume(options));
-    checkpoint = std::move(found);
-  }
-  const NewFolders made(options.save_folder);
-  CAD_TRY_VOID(open_folder(loop, options.resume));
-  CAD_TRY_VOID(trainer->start(warnings));
-  if (options.resume) CAD_TRY_VOID(resume(loop, checkpoint, warnings));
-  on_warnings(warnings);
-  const int64_t stop_at = options.stop_at.value_or(trainer->total_steps());
-  InterruptGuard interrupts;
-  log.start(*trainer, stop_at);
+namespace {
 
-  const auto begin = Clock::now();
-  const int64_t first = trainer->steps_done();
+using OnWarnings = std::function<void(const std::vector<Diagnostic>&)>;
+
+// What must be the same on all devices, before anything is allocated: ranks have command lines and
+// files of their own. E1002.
+Status check_equal(const Trainer& trainer, const TrainLoopOptions& options,
+                   const Checkpoint& checkpoint) {
+  const Team& team = trainer.team();
+  if (team.comm() == nullptr) return Ok{};
+  const ir::TrainSpec& spec = trainer.spec();
+  std::string plan =
+      fmt::format("plan {}\nmesh {}\n", options.trainer.plan->name, trainer.mesh().str());
+  for (const Parameter& p : trainer.parameters().all()) {
+    const auto axes = [](const planner::Layout& layout) {
+      return fmt::format("{}/{}", fmt::join(layout.axis, ","), layout.order);
+    };
+    plan += fmt::format("{} {}: {} {} {}\n", p.local, p.iterations, axes(p.storage_layout),
+                        axes(p.gradient_layout), axes(p.optimizer_layout));
+  }
+  std::string settings = fmt::format(
+      "--steps {}\n--save {}\n--resume {}\n--debug-nan {}\n", options.stop_at.value_or(-1),
+      options.save_folder, options.resume ? checkpoint.state.step : -1, options.trainer.debug_nan);
+  settings += fmt::format("settings {}\n", trainer.config_hash());
+  const std::pair<const char*, std::string> facts[] = {
+      {"seed", std::to_string(spec.seed)},
+      {"program", ir::print(spec.forward)},
+      {"plan", plan},
+      {"settings", settings},
+      {"data", trainer.data().fingerprint()},
+      {"collectives", collective_sequence(trainer.train_program())}};
+  for (const auto& [name, text] : facts) {
+    if (const auto difference = agree(*team.comm(), name, text))
+      return make_error(DiagId::E1002, *difference, kExitRunFailed);
+  }
+  return Ok{};
+}
+
+// Steps, evaluations and saves until the run is to stop.
+Status make_steps(Loop& loop, int64_t stop_at, std::vector<double>& times, TrainOutcome& outcome) {
+  Trainer& trainer = loop.trainer;
+  const int64_t first = trainer.steps_done();
   const double tokens =
-      static_cast<double>(trainer->rows_per_step() * trainer->data().tokens_per_row());
-  std::vector<double> times;
-  times.reserve(static_cast<size_t>(std::clamp<int64_t>(stop_at - first, 0, 1 << 20)));
-  TrainOutcome outcome;
-  while (trainer->steps_done() < stop_at && InterruptGuard::signal() == 0) {
+      static_cast<double>(trainer.rows_per_step() * trainer.data().tokens_per_row());
+  // One device looks between steps; several agree within each.
+  const bool alone = trainer.team().devices() == 1;
+  if (alone) outcome.signal = InterruptGuard::signal();
+  while (trainer.steps_done() < stop_at && outcome.signal == 0) {
     const auto start = Clock::now();
-    CAD_TRY(report, trainer->step());
+    CAD_TRY(report, trainer.step());
     const double took = seconds_since(start);
     if (times.size() < times.capacity()) times.push_back(took);
-    log.step(report, took * 1000, tokens / took);
-    CAD_TRY_VOID(log.status());
-    const bool last = trainer->steps_done() >= stop_at;
+    loop.log.step(report, took * 1000, tokens / took);
+    CAD_TRY_VOID(loop.log.status());
+    const bool last = trainer.steps_done() >= stop_at;
     CAD_TRY_VOID(loop.evaluate(last));
-    const int64_t every = trainer->spec().save.every;
-    if (every > 0 && trainer->steps_done() % every == 0) CAD_TRY_VOID(loop.save());
+    const int64_t every = trainer.spec().save.every;
+    if (every > 0 && trainer.steps_done() % every == 0) CAD_TRY_VOID(loop.save());
+    outcome.signal = alone ? InterruptGuard::signal() : report.signal;
   }
-  outcome.signal = InterruptGuard::signal();
-  if (outcome.signal == 0 && trainer->steps_done() >= stop_at && stop_at == first)
+  if (outcome.signal == 0 && trainer.steps_done() >= stop_at && stop_at == first)
     CAD_TRY_VOID(loop.evaluate(true));
-  CAD_TRY_VOID(loop.save());
+  return loop.save();
+}
+
+// The run as one device makes it; the first one speaks for all.
+Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& options,
+                                const OnWarnings& on_warnings) {
+  const Team& team = trainer.team();
+  RunLogOptions log_options;
+  log_options.quiet = true;
+  if (team.first()) log_options = options.log;
+  log_options.append = options.resume;
+  auto log = RunLog::open(log_options);
+  CAD_TRY_VOID(team.agree(log.ok() ? Status(Ok{}) : Status(log.error()), "opening the log"));
+  std::vector<Diagnostic> warnings;
+  Loop loop{trainer, *log, options, std::nullopt, std::nullopt, {}, -1, -1};
+  Checkpoint checkpoint;
+  if (options.resume) {
+    auto found = checkpoint_to_resume(options);
+    CAD_TRY_VOID(team.agree(found.ok() ? Status(Ok{}) : Status(found.error()),
+                            "looking for the checkpoint"));
+    checkpoint = std::move(*found);
+  }
+  CAD_TRY_VOID(check_equal(trainer, options, checkpoint));
+  std::optional<NewFolders> made;
+  if (team.first()) made.emplace(options.save_folder);
+  CAD_TRY_VOID(open_folder(loop, options.resume));
+  CAD_TRY_VOID(trainer.start(warnings));
+  if (options.resume) CAD_TRY_VOID(resume(loop, checkpoint, warnings));
+  if (team.first()) on_warnings(warnings);
+  const int64_t stop_at = options.stop_at.value_or(trainer.total_steps());
+  std::optional<InterruptGuard> interrupts;
+  if (team.devices() == 1) interrupts.emplace();
+  log->start(trainer, stop_at);
+
+  const auto begin = Clock::now();
+  std::vector<double> times;
+  times.reserve(
+      static_cast<size_t>(std::clamp<int64_t>(stop_at - trainer.steps_done(), 0, 1 << 20)));
+  TrainOutcome outcome;
+  CAD_TRY_VOID(make_steps(loop, stop_at, times, outcome));
   EndReport& end = outcome.end;
-  end.steps = trainer->steps_done();
+  end.steps = trainer.steps_done();
   end.wall_s = seconds_since(begin);
   double busy = 0;
   for (const double time : times) busy += time;
+  const double tokens =
+      static_cast<double>(trainer.rows_per_step() * trainer.data().tokens_per_row());
   end.tokens_per_s = busy > 0 ? tokens * static_cast<double>(times.size()) / busy : 0;
-  end.peak_bytes = trainer->touched_bytes();
-  end.predicted_peak_bytes = trainer->memory().total;
+  end.peak_bytes = team.gather(trainer.touched_bytes(), "peaks");
+  end.predicted_peak_bytes = trainer.memory().total;
   end.predicted_step_s = median(times);
   end.interrupted = outcome.signal == 0 ? "" : outcome.signal == SIGINT ? "SIGINT" : "SIGTERM";
-  log.end(end);
-  CAD_TRY_VOID(log.status());
-  if (!options.trace_file.empty())
-    CAD_TRY_VOID(write_trace(options.trace_file, trainer->train_program(), trace));
+  log->end(end);
+  CAD_TRY_VOID(log->status());
   outcome.evals = std::move(loop.reports);
   return outcome;
+}
+
+// Of what the devices of this process came to: the error that one of them came to by itself, rather
+// than that another one had one.
+Result<TrainOutcome> first_of(std::vector<std::optional<Result<TrainOutcome>>>& results,
+                              const DevicesOutcome& all) {
+  std::optional<Diagnostic> second_hand;
+  for (std::optional<Result<TrainOutcome>>& result : results) {
+    if (!result || result->ok()) continue;
+    if (result->error().id != DiagId::E1001) return std::move(result->error());
+    second_hand = result->error();
+  }
+  if (second_hand) return std::move(*second_hand);
+  if (all.error) return *all.error;
+  if (all.failure) {
+    Diagnostic error = make_error(DiagId::E1001, *all.failure, kExitRunFailed);
+    error.note("what was saved before is intact: `--resume` goes on from there");
+    return error;
+  }
+  return std::move(*results.front());
+}
+
+}  // namespace
+
+Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
+                           const std::function<void(const std::vector<Diagnostic>&)>& on_warnings) {
+  World* world = options.world;
+  TrainerOptions trainer_options = options.trainer;
+  if (world != nullptr) {
+    trainer_options.threads =
+        threads_of_device(world->local_devices(), trainer_options.threads, mpi_sharing_ranks());
+  }
+  auto trainer = Trainer::create(std::move(spec), trainer_options);
+  if (!trainer.ok()) {
+    // Other processes must not wait for devices that never come.
+    if (world != nullptr)
+      world->fail(fmt::format("device {}: {}", world->first_device(), trainer.error().message));
+    return std::move(trainer.error());
+  }
+  const bool traces = !options.trace_file.empty();
+  const auto finish = [&](Result<TrainOutcome> outcome,
+                          const std::vector<DeviceTrace>& events) -> Result<TrainOutcome> {
+    if (outcome.ok() && traces)
+      CAD_TRY_VOID(write_trace(options.trace_file, (*trainer)->train_program(), events));
+    return outcome;
+  };
+  if (world == nullptr) {
+    std::vector<DeviceTrace> events(1);
+    if (traces) (*trainer)->trace_to(&events[0].events);
+    return finish(run_device(**trainer, options, on_warnings), events);
+  }
+  const InterruptGuard interrupts;
+  const auto count = static_cast<size_t>(world->local_devices());
+  std::vector<std::optional<Result<TrainOutcome>>> results(count);
+  std::vector<DeviceTrace> events(count);  // of this process's devices
+  const DevicesOutcome all =
+      run_on_devices(*world, trainer_options.threads, [&](Device& device) -> Status {
+        const auto i = static_cast<size_t>(device.number - world->first_device());
+        const auto own = (*trainer)->on_device(Team(device.comm), device.pool);
+        events[i].device = device.number;
+        if (traces) own->trace_to(&events[i].events);
+        results[i].emplace(run_device(*own, options, on_warnings));
+        if (!results[i]->ok()) return results[i]->error();
+        return Ok{};
+      });
+  // Ranks would write over each other's file.
+  if (world->first_device() != 0) return first_of(results, all);
+  return finish(first_of(results, all), events);
 }
 
 }  // namespace cad::backend

@@ -1,5 +1,6 @@
 // backend/train_loop.h -- a whole run around backend/trainer.h: the folder, resuming, steps until
-// the last one, evaluations and checkpoints when due, signals, the log.
+// the last one, evaluations and checkpoints when due, signals, the log. On several devices every one
+// of them runs the same loop; the first one prints and logs.
 #pragma once
 
 #include <string>
@@ -12,6 +13,7 @@ namespace cad::backend {
 
 struct TrainLoopOptions {
   TrainerOptions trainer;
+  World* world = nullptr;  // of the devices of trainer.plan; nullptr: one device
   RunLogOptions log;
   std::optional<int64_t> stop_at;  // --steps: the step after which this run stops
   bool resume = false, overwrite = false;

@@ -1,0 +1,238 @@
+// Whole runs on devices that are threads: whatever the plan, losses, evaluations and checkpoints
+// are those of one device. Sizes that nothing divides, dropout, micro-batches, clipping, averages.
+// Lowered graphs alone: tests/spmd; the command line: tests/commands/run_devices_test.cc.
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "backend/comm/thread_world.h"
+#include "backend/train_loop.h"
+#include "planner/planner.h"
+#include "tests/frontend/section_program.h"
+#include "tests/training/training_testing.h"
+
+namespace cad::backend {
+namespace {
+
+using testing::TemporaryFolder;
+
+const char* const kProgram = R"(dim B, T = 12, S = T, V = 257, D = 15, L = 2
+dim H = 3, K = D / H, F = 22
+layer Attention(x: [B, T, D]) -> [B, T, D] {
+  param Wq, Wk, Wv : [D, H, K] = normal(0.3)
+  param Wo         : [H, K, D] = normal(0.3)
+  q = x @[D] Wq
+  k = (x @[D] Wk)[T -> S]
+  v = (x @[D] Wv)[T -> S]
+  s = q @[K] k / sqrt(K)
+  p = softmax[S](causal[T, S](s)) |> dropout(0.1)
+  return p @[S] v @[H, K] Wo
+}
+layer Block(x: [B, T, D]) -> [B, T, D] {
+  x = x + Attention(LayerNorm[D](x))
+  h = Linear[D -> F](x) |> gelu
+  x = x + (Linear[F -> D](h) |> dropout(0.1))
+  return x
+}
+model Net(tokens: i32[B, T]) -> [B, T, V] {
+  param e : [V, D] = normal(0.1)
+  x = e[V = tokens]
+  repeat L as h { x = Block(x) }
+  return LayerNorm[D](x) @[D] e
+}
+)";
+
+std::string section(const std::string& optimizer, const std::string& more = "") {
+  return std::string(kProgram) +
+         "train net {\n  data: synthetic(x: i32[B, T], y: i32[B, T])\n"
+         "  loss: cross_entropy[V](Net(x), y)\n  optimizer: " +
+         optimizer +
+         "\n  B: 6, steps: 5, seed: 3\n"
+         "  eval { data: synthetic(x: i32[B, T], y: i32[B, T]), every: 2, batches: 2 }\n"
+         "  save { to: \"run\", every: 3 }\n" +
+         more + "}\n";
+}
+
+planner::Cluster cluster(int devices) {
+  planner::Cluster c;
+  c.name = "test";
+  c.device.name = "d";
+  c.device.memory = 1e12;
+  c.device.bandwidth = 1e9;
+  c.device.flops = {{"f32", 1e9}};
+  c.per_node = devices;
+  c.intra = planner::Link{1e8, 1e-6};
+  return c;
+}
+
+// nullptr: the plan is none of this mesh.
+std::shared_ptr<const DevicePlan> plan_of(const ir::TrainSpec& spec, const std::string& name,
+                                          const std::vector<int>& sizes) {
+  const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff());
+  planner::PlanRequest request;
+  request.graph = &forward;
+  request.training = planner::training_of(spec, forward);
+  request.alternatives = false;
+  int devices = 1;
+  std::vector<planner::Axis> axes;
+  for (const int size : sizes) {
+    devices *= size;
+    axes.push_back({std::string(1, static_cast<char>('x' + axes.size())), size});
+  }
+  request.cluster = cluster(devices);
+  auto mesh = planner::make_mesh(request.cluster, axes);
+  if (!mesh.ok()) return nullptr;
+  request.meshes = {*mesh};
+  request.name = name;
+  request.budget = 1e12;
+  const planner::Planning planning = planner::make_plan(request);
+  if (planning.problem == nullptr || planning.body.choices.empty()) return nullptr;
+  auto plan = std::make_shared<DevicePlan>();
+  plan->name = name;
+  plan->train = planner::placement_of(*planning.problem, planning.body);
+  return plan;
+}
+
+struct RunResult {
+  std::vector<double> losses, norms, evals;
+  std::string folder;
+  EndReport end;
+};
+
+class Runs : public ::testing::Test {
+ protected:
+  // Steps, in the folder `name`; `plan` nullptr: one device.
+  RunResult train_on(const ir::TrainSpec& spec, const std::string& name,
+                     const std::shared_ptr<const DevicePlan>& plan, bool resume = false,
+                     std::optional<int64_t> stop_at = std::nullopt) {
+    TrainLoopOptions options;
+    options.trainer.plan = plan;
+    options.trainer.threads = 1;
+    std::unique_ptr<World> world;
+    if (plan != nullptr) {
+      world = std::make_unique<ThreadWorld>(plan->train.mesh.devices(), 60);
+      options.trainer.sharing = world->devices();
+    }
+    options.world = world.get();
+    options.log.quiet = true;
+    options.log.file = folder_.file(name + ".jsonl");
+    options.save_folder = folder_.file(name);
+    options.resume = resume;
+    options.stop_at = stop_at;
+    auto outcome = train(spec, options, [](const std::vector<Diagnostic>&) {});
+    RunResult result;
+    EXPECT_TRUE(outcome.ok()) << name << ": " << outcome.error().message;
+    if (!outcome.ok()) return result;
+    result.end = outcome->end;
+    result.folder = options.save_folder;
+    std::ifstream log(options.log.file);
+    for (std::string line; std::getline(log, line);) {
+      const auto event = nlohmann::json::parse(line);
+      if (event["event"] == "step") {
+        result.losses.push_back(event["loss"]);
+        result.norms.push_back(event["grad_norm"]);
+      }
+      if (event["event"] == "eval") result.evals.push_back(event["loss"]);
+    }
+    return result;
+  }
+  static void expect_close(const std::vector<double>& a, const std::vector<double>& b,
+                           const std::string& what, double relative) {
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_NEAR(a[i], b[i], relative * std::abs(b[i])) << what << ", number " << i;
+  }
+  // Every tensor within 1e-4 of the other's norm.
+  static void expect_equal_files(const std::string& a, const std::string& b) {
+    auto left = SafetensorsFile::open(a), right = SafetensorsFile::open(b);
+    ASSERT_TRUE(left.ok() && right.ok()) << a;
+    ASSERT_EQ(left->header().tensors.size(), right->header().tensors.size());
+    for (size_t t = 0; t < left->header().tensors.size(); ++t) {
+      const StoredTensor& tensor = left->header().tensors[t];
+      ASSERT_EQ(tensor.name, right->header().tensors[t].name)
+          << "the order does not depend on the mesh";
+      std::vector<float> x(static_cast<size_t>(tensor.elements)), y = x;
+      ASSERT_TRUE(left->read_f32(tensor, x.data()).ok());
+      ASSERT_TRUE(right->read_f32(right->header().tensors[t], y.data()).ok());
+      double difference = 0, norm = 1e-30;
+      for (size_t i = 0; i < x.size(); ++i) {
+        difference += std::pow(static_cast<double>(x[i]) - static_cast<double>(y[i]), 2);
+        norm += std::pow(static_cast<double>(y[i]), 2);
+      }
+      EXPECT_LE(std::sqrt(difference), 1e-4 * std::sqrt(norm)) << a << ": " << tensor.name;
+    }
+  }
+  void expect_equal(const RunResult& many, const RunResult& one, const std::string& what) {
+    expect_close(many.losses, one.losses, what, 1e-5);
+    expect_close(many.norms, one.norms, what + " (norms)", 1e-4);
+    expect_close(many.evals, one.evals, what + " (evaluations)", 1e-5);
+    for (const char* file : {"model", "optimizer"}) {
+      const std::string name = std::string("/step-000005/") + file + ".safetensors";
+      expect_equal_files(many.folder + name, one.folder + name);
+    }
+    for (const int64_t peak : many.end.peak_bytes)
+      EXPECT_EQ(peak, many.end.predicted_peak_bytes) << what;
+  }
+  void compare(const std::string& text, const std::vector<std::string>& names,
+               const std::vector<std::vector<int>>& meshes) {
+    const ir::TrainSpec spec = frontend::Program(text).lowered();
+    const RunResult one = train_on(spec, "one", nullptr);
+    int runs = 0;
+    for (const std::vector<int>& sizes : meshes) {
+      for (const std::string& name : names) {
+        const auto plan = plan_of(spec, name, sizes);
+        if (plan == nullptr) continue;
+        const std::string what = name + " on " + plan->train.mesh.str();
+        SCOPED_TRACE(what);
+        expect_equal(train_on(spec, "run" + std::to_string(runs++), plan), one, what);
+      }
+    }
+    EXPECT_GT(runs, 0);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Runs, AnyPlanIsOneDevice) {
+  compare(section("adamw(lr: cosine(1e-2, warmup: 2))", "clip: 1.0, accumulate: 2\n"),
+          {"dp", "zero1", "zero3", "megatron", "auto"}, {{2}, {3}, {2, 2}});
+}
+
+TEST_F(Runs, GroupsAndOtherOptimizers) {
+  compare(section("(adafactor(lr: 1e-2, of: \"e\"), frozen(of: \"h.1.*\"), "
+                  "sgd(lr: 1e-2, momentum: 0.9))",
+                  "ema: 0.9\n"),
+          {"zero1", "zero3", "auto"}, {{2}, {3}});
+}
+
+TEST_F(Runs, AnyMeshResumesAny) {
+  const ir::TrainSpec spec = frontend::Program(section("adamw(lr: 1e-2)", "ema: 0.9\n")).lowered();
+  const RunResult through = train_on(spec, "through", nullptr);
+  const std::vector<std::shared_ptr<const DevicePlan>> plans = {
+      nullptr, plan_of(spec, "zero1", {2}), plan_of(spec, "zero3", {3}),
+      plan_of(spec, "megatron", {4})};
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const std::string name = "run" + std::to_string(i);
+    train_on(spec, name, plans[i], false, 3);
+    const RunResult more = train_on(spec, name, plans[(i + 1) % plans.size()], true);
+    expect_close(more.losses, through.losses, name, 1e-5);
+    expect_equal_files(more.folder + "/step-000005/ema.safetensors",
+                       through.folder + "/step-000005/ema.safetensors");
+  }
+}
+
+TEST_F(Runs, AgainIsBitEqual) {
+  const ir::TrainSpec spec = frontend::Program(section("adamw(lr: 1e-2)")).lowered();
+  for (const char* name : {"zero1", "megatron"}) {
+    const auto plan = plan_of(spec, name, {4});
+    if (plan == nullptr) continue;
+    const RunResult a = train_on(spec, std::string(name) + "a", plan);
+    train_on(spec, std::string(name) + "b", plan, false, 3);
+    const RunResult b = train_on(spec, std::string(name) + "b", plan, true);
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_EQ(folder_.read(std::string(name) + "a/step-000005/model.safetensors"),
+              folder_.read(std::string(name) + "b/step-000005/model.safetensors"));
+  }
+}
+
+}  // namespace
+}  // namespace cad::backend
