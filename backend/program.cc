@@ -69,7 +69,8 @@ void block_text(const ProgramImpl& p, int32_t block, int indent, std::string& ou
     }
     if (i.kind == Instruction::Kind::kCollective) {
       const CollectivePlan& plan = p.collectives[static_cast<size_t>(i.detail)];
-      out += fmt::format("start {}: {}", i.ticket, plan.call.str());
+      out += fmt::format("start {}: {}{}", i.ticket, plan.call.str(),
+                         i.joins ? ", with the next" : "");
     } else {
       out += i.kind == Instruction::Kind::kCopy ? "copy" : info.name;
     }

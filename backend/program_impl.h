@@ -68,8 +68,10 @@ struct Instruction {
   int32_t level = 0;
   int64_t count = 0;
   bool reverse = false;
-  Address number;       // i32 that the body reads
-  int32_t ticket = -1;  // kCollective, kAwait
+  Address number;        // i32 that the body reads
+  int32_t ticket = -1;   // kCollective, kAwait
+  bool joins = false;    // kCollective: starts together with the next instruction
+  bool at_once = false;  // kCollective: awaited next
   std::vector<Checked> checked, read;
   bool may_be_minus_infinity = false;
 };

@@ -237,6 +237,7 @@ int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>&
   r.at = r.end;
   add_awaits(r, r.end);
   copies(r, destinations, false);
+  join_starts(r);
   lay_out(r);
   return r.block;
 }

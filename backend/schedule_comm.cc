@@ -18,6 +18,14 @@ bool heavy(const Step& step) {
 }
 constexpr int kHeavyEnough = 2;  // of them, when it costs memory meanwhile
 
+// Collectives of so few bytes take as long as the meeting of their members: several go together.
+constexpr int64_t kSmall = 64 << 10, kTogether = 1 << 20;
+
+// Same members, same phases.
+bool alike(const ir::Node& a, const ir::Node& b) {
+  return a.op == b.op && a.attrs.axes == b.attrs.axes;
+}
+
 }  // namespace
 
 // Stored values of a region while its steps are moved: by value, made and last used at a step.
@@ -92,7 +100,59 @@ std::vector<Step> Scheduler::started_early(ir::RegionId region) const {
     std::rotate(begin + static_cast<std::ptrdiff_t>(to), begin + static_cast<std::ptrdiff_t>(s),
                 begin + static_cast<std::ptrdiff_t>(s) + 1);
   }
+  gather_small(region, steps);
   return steps;
+}
+
+// Small collectives wait for the next one of their kind and group when nothing in between needs
+// them: they stand before it then, and start together.
+void Scheduler::gather_small(ir::RegionId region, std::vector<Step>& steps) const {
+  for (size_t s = steps.size(); s-- > 0;) {
+    if (steps[s].kind != Step::Kind::kCollective) continue;
+    const ValueId in = base(steps[s].inputs[0]), out = steps[s].outputs[0];
+    int64_t total = bytes(steps[s].inputs[0]);
+    if (total > kSmall) continue;
+    std::optional<Lives> lives;
+    size_t to = s + 1;
+    bool found = false;
+    for (; to < steps.size() && !reads(steps[to], out); ++to) {
+      found =
+          steps[to].kind == Step::Kind::kCollective && alike(node_of(steps[s]), node_of(steps[to]));
+      if (found) break;
+      if (!lives) lives.emplace(*this, region, steps);
+      const auto at = static_cast<int32_t>(s);
+      const bool dies = lives->made[index(in)] >= 0 && lives->last[index(in)] == at;
+      const int64_t extra = dies && !lives->in_place(*this, steps[s], at) ? bytes(in) : 0;
+      if (!lives->fits(steps[to], to, extra)) break;
+    }
+    if (!found || to == s + 1) continue;
+    for (size_t t = to; t < steps.size() && steps[t].kind == Step::Kind::kCollective; ++t)
+      total += bytes(steps[t].inputs[0]);
+    if (total > kTogether) continue;
+    const auto begin = steps.begin();
+    std::rotate(begin + static_cast<std::ptrdiff_t>(s), begin + static_cast<std::ptrdiff_t>(s) + 1,
+                begin + static_cast<std::ptrdiff_t>(to));
+  }
+}
+
+// Marks neighbouring starts that go together, and those whose await comes next.
+void Scheduler::join_starts(RegionState& r) {
+  std::vector<Instruction>& all = block(r).instructions;
+  int64_t total = 0;
+  for (size_t i = 0; i + 1 < all.size(); ++i) {
+    if (all[i].kind != Instruction::Kind::kCollective) continue;
+    const Instruction& next = all[i + 1];
+    const CollectivePlan& mine = program_.collectives[static_cast<size_t>(all[i].detail)];
+    total += mine.bytes();
+    if (next.kind == Instruction::Kind::kCollective && overlap_) {
+      const CollectivePlan& other = program_.collectives[static_cast<size_t>(next.detail)];
+      all[i].joins = alike(graph_.node(mine.node), graph_.node(other.node)) &&
+                     total + other.bytes() <= kTogether;
+    }
+    if (all[i].joins) continue;
+    total = 0;
+    all[i].at_once = next.kind == Instruction::Kind::kAwait && next.ticket == all[i].ticket;
+  }
 }
 
 // For every collective the step before which it is awaited.
@@ -117,7 +177,9 @@ void Scheduler::choose_awaits(RegionState& r, const std::vector<Step>& steps) {
       if (extra > 0 && passed >= kHeavyEnough) break;
       if (heavy(steps[to])) ++passed;
     }
-    if (passed == 0) continue;
+    const bool together = to > s + 1 && steps[s + 1].kind == Step::Kind::kCollective &&
+                          alike(node_of(steps[s]), node_of(steps[s + 1]));
+    if (passed == 0 && !together) continue;
     for (size_t t = s + 1; t < to; ++t) lives->bytes[t] += extra;
     r.await_at[s] = static_cast<int32_t>(to);
     // In place, the operand's buffer is the result's already.

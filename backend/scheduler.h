@@ -121,6 +121,8 @@ class Scheduler {
   [[nodiscard]] bool reads(const Step& step, ValueId stored) const;
   void choose_awaits(RegionState& r, const std::vector<Step>& steps);
   void add_awaits(RegionState& r, int32_t before);
+  void join_starts(RegionState& r);
+  void gather_small(ir::RegionId region, std::vector<Step>& steps) const;
   void add_collective(RegionState& r, const Step& step, int32_t at, Instruction start);
   // Whether a collective that reads the value may be at work during a step.
   [[nodiscard]] bool in_flight(ValueId v, int32_t step) const {

@@ -5,14 +5,21 @@
 
 namespace cad::backend {
 
-bool LogWorld::run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-                   void* out) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_) return false;
-    log_.push_back(
-        fmt::format("{} {}{}", sequence, call.str(), call.label.empty() ? "" : ": " + call.label));
+bool LogWorld::run(int device, std::span<const Move> moves, uint64_t sequence) {
+  for (const Move& move : moves) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) return false;
+      const CollectiveCall& call = *move.call;
+      log_.push_back(fmt::format("{} {}{}", sequence, call.str(),
+                                 call.label.empty() ? "" : ": " + call.label));
+    }
+    play(device, *move.call, move.in, move.out);
   }
+  return true;
+}
+
+void LogWorld::play(int device, const CollectiveCall& call, const void* in, void* out) {
   const int me = call.index_of(device), n = call.size();
   for (int phase = 0; phase < phases(call.kind); ++phase) {
     const Piece first = piece(call, phase, 0, me);
@@ -31,7 +38,6 @@ bool LogWorld::run(int device, const CollectiveCall& call, uint64_t sequence, co
       }
     }
   }
-  return true;
 }
 
 void LogWorld::fail(const std::string& why) {

@@ -12,14 +12,16 @@ class LogWorld : public World {
   [[nodiscard]] int devices() const override { return devices_; }
   [[nodiscard]] int first_device() const override { return 0; }
   [[nodiscard]] int local_devices() const override { return 1; }
-  bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-           void* out) override;
+  using World::run;
+  bool run(int device, std::span<const Move> moves, uint64_t sequence) override;
   void fail(const std::string& why) override;
   [[nodiscard]] std::optional<std::string> failure() const override;
   // "0 all-reduce over `dp` (16384 bytes of f32): gradient of wte", one a collective
   [[nodiscard]] std::vector<std::string> log() const;
 
  private:
+  static void play(int device, const CollectiveCall& call, const void* in, void* out);
+
   int devices_;
   mutable std::mutex mutex_;
   std::vector<std::string> log_;

@@ -85,6 +85,10 @@ uint64_t digest(const CollectiveCall& c) {
   return h;
 }
 
+size_t piece_bytes(const CollectiveCall& call, const Piece& p) {
+  return static_cast<size_t>(p.elements() * ir::dtype_bytes(call.dtype));
+}
+
 int tag_of(const std::vector<int>& members) {
   uint64_t h = 7;
   for (int m : members) h = mix(h, static_cast<uint64_t>(m));
@@ -163,8 +167,8 @@ class MpiWorld : public World {
   [[nodiscard]] int first_device() const override { return session_.rank * per_rank_; }
   [[nodiscard]] int local_devices() const override { return per_rank_; }
 
-  bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-           void* out) override;
+  using World::run;
+  bool run(int device, std::span<const Move> moves, uint64_t sequence) override;
 
   void fail(const std::string& why) override {
     {
@@ -185,15 +189,12 @@ class MpiWorld : public World {
   [[nodiscard]] std::optional<std::string> failure() const override { return local_.failure(); }
 
  private:
-  struct Post {
-    const void* in = nullptr;
-    void* out = nullptr;
-  };
   // What the local members of one group share while a collective runs.
   struct Shared {
-    std::vector<Post> posts;  // by member index; remote ones stay empty
-    // by (local member, remote member): what the remote one sent, as packed elements
+    std::vector<std::span<const Move>> posts;  // by member index; remote ones stay empty
     std::vector<std::vector<char>> received;
+    // By (local member, remote member): what the remote one sent, as packed elements; the pieces of
+    // a phase's moves one after the other.
     std::vector<std::vector<const char*>> at;
     std::atomic<int> inside{0};  // local members that may read others' buffers
   };
@@ -225,7 +226,7 @@ class MpiWorld : public World {
     }
     return *s;
   }
-  bool exchange(const CollectiveCall& call, uint64_t sequence, int phase, int leader, Shared& s);
+  bool exchange(std::span<const Move> moves, uint64_t sequence, int phase, int leader, Shared& s);
   bool receive(const CollectiveCall& call, const Header& mine, int from_rank,
                std::vector<char>& data, Clock::time_point deadline);
   // Another rank's failure, if it has told.
@@ -300,15 +301,16 @@ bool MpiWorld::receive(const CollectiveCall& call, const Header& mine, int from_
 }
 
 // Sends what remote members take from local ones and receives the reverse, for one phase.
-bool MpiWorld::exchange(const CollectiveCall& call, uint64_t sequence, int phase, int leader,
+bool MpiWorld::exchange(std::span<const Move> moves, uint64_t sequence, int phase, int leader,
                         Shared& s) {
+  const CollectiveCall& call = *moves.front().call;
   const int n = call.size();
-  const int64_t bytes = ir::dtype_bytes(call.dtype);
   Header header;
   header.sequence = sequence;
   header.phase = phase;
   header.device = call.members[static_cast<size_t>(leader)];
-  header.call = digest(call);
+  header.call = moves.size();
+  for (const Move& move : moves) header.call = mix(header.call, digest(*move.call));
   std::snprintf(header.text, kWords, "%s", call.str().c_str());
   std::map<int, std::vector<int>> by_rank;  // remote members
   std::vector<int> mine;
@@ -327,11 +329,12 @@ bool MpiWorld::exchange(const CollectiveCall& call, uint64_t sequence, int phase
     std::memcpy(data.data(), &header, sizeof header);
     for (int from : mine) {
       for (int to : entry.second) {
-        const Piece p = piece(call, phase, from, to);
-        const Post& post = s.posts[static_cast<size_t>(from)];
-        const size_t at = data.size();
-        data.resize(at + static_cast<size_t>(p.elements() * bytes));
-        pack(call, p, p.from_out ? post.out : post.in, data.data() + at);
+        for (const Move& move : s.posts[static_cast<size_t>(from)]) {
+          const Piece p = piece(*move.call, phase, from, to);
+          const size_t at = data.size();
+          data.resize(at + piece_bytes(*move.call, p));
+          pack(*move.call, p, p.from_out ? move.out : move.in, data.data() + at);
+        }
       }
     }
     if (data.size() > static_cast<size_t>(INT32_MAX)) {
@@ -355,7 +358,8 @@ bool MpiWorld::exchange(const CollectiveCall& call, uint64_t sequence, int phase
     for (int from : entry.second) {
       for (int to : mine) {
         s.at[static_cast<size_t>(to)][static_cast<size_t>(from)] = data.data() + at;
-        at += static_cast<size_t>(piece(call, phase, from, to).elements() * bytes);
+        for (const Move& move : moves)
+          at += piece_bytes(*move.call, piece(*move.call, phase, from, to));
       }
     }
     if (at != data.size()) {
@@ -381,14 +385,13 @@ bool MpiWorld::exchange(const CollectiveCall& call, uint64_t sequence, int phase
   }
 }
 
-bool MpiWorld::run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-                   void* out) {
+bool MpiWorld::run(int device, std::span<const Move> moves, uint64_t sequence) {
+  const CollectiveCall& call = *moves.front().call;
   CollectiveCall here;  // a meeting of the local members
   for (int d : call.members) {
     if (rank_of(d) == session_.rank) here.members.push_back(d);
   }
-  if (here.members.size() == call.members.size())
-    return local_.run(device, call, sequence, in, out);
+  if (here.members.size() == call.members.size()) return local_.run(device, moves, sequence);
   if (heard() || local_.failure()) return false;
   here.axis = call.axis;
   here.label = call.label;
@@ -396,24 +399,38 @@ bool MpiWorld::run(int device, const CollectiveCall& call, uint64_t sequence, co
   const bool leads = here.members.front() == device;
   Shared& s = shared(call.members);
   const Inside inside(s, *this);
-  s.posts[static_cast<size_t>(me)] = {in, out};
+  s.posts[static_cast<size_t>(me)] = moves;
   const auto meet = [&] { return local_.run(device, here, sequence, nullptr, nullptr); };
   std::vector<Source> sources(static_cast<size_t>(n));
   for (int phase = 0; phase < phases(call.kind); ++phase) {
     if (!meet()) return false;
-    if (leads && !exchange(call, sequence, phase, me, s)) return false;
-    if (!meet()) return false;
-    for (int from = 0; from < n; ++from) {
-      const Piece p = piece(call, phase, from, me);
-      const bool local = rank_of(call.members[static_cast<size_t>(from)]) == session_.rank;
-      const Post& post = s.posts[static_cast<size_t>(from)];
-      Source& source = sources[static_cast<size_t>(from)];
-      source = local ? Source{p.from_out ? post.out : post.in, false}
-                     : Source{s.at[static_cast<size_t>(me)][static_cast<size_t>(from)], true};
-      if (p.action == Piece::Action::kCopy) take_copy(call, p, source, out);
+    const size_t leader = static_cast<size_t>(call.index_of(here.members.front()));
+    if (first_difference(moves, sequence, s.posts[leader], sequence)) {
+      fail(fmt::format("devices {} and {} disagree: {} is at {}, number {}; {} at {}", device,
+                       here.members.front(), device, call.str(), sequence, here.members.front(),
+                       s.posts[leader].front().call->str()));
+      return false;
     }
-    const Piece p = piece(call, phase, 0, me);
-    if (p.action == Piece::Action::kReduce) take_reduced(call, p, sources, out);
+    if (leads && !exchange(moves, sequence, phase, me, s)) return false;
+    if (!meet()) return false;
+    std::vector<const char*> received = s.at[static_cast<size_t>(me)];
+    for (size_t i = 0; i < moves.size(); ++i) {
+      const CollectiveCall& one = *moves[i].call;
+      for (int from = 0; from < n; ++from) {
+        const auto other = static_cast<size_t>(from);
+        const Piece p = piece(one, phase, from, me);
+        if (rank_of(call.members[other]) == session_.rank) {
+          const Move& theirs = s.posts[other][i];
+          sources[other] = {p.from_out ? theirs.out : theirs.in, false};
+        } else {
+          sources[other] = {received[other], true};
+          received[other] += piece_bytes(one, p);
+        }
+        if (p.action == Piece::Action::kCopy) take_copy(one, p, sources[other], moves[i].out);
+      }
+      const Piece p = piece(one, phase, 0, me);
+      if (p.action == Piece::Action::kReduce) take_reduced(one, p, sources, moves[i].out);
+    }
   }
   return meet();
 }

@@ -13,10 +13,8 @@ namespace cad::backend {
 
 struct ThreadWorld::Meeting {
   struct Post {
-    const CollectiveCall* call = nullptr;
+    std::span<const Move> moves;
     uint64_t sequence = 0;
-    const void* in = nullptr;
-    void* out = nullptr;
   };
   std::mutex mutex;
   std::condition_variable changed;
@@ -81,17 +79,17 @@ bool ThreadWorld::meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index
       m.changed.wait_until(lock, deadline, [&] { return m.round >= mine || m.failed; });
   if (came) return !m.failed;
   const Meeting::Post& post = m.posts[static_cast<size_t>(index)];
+  const CollectiveCall& call = *post.moves.front().call;
   std::string missing;
   for (size_t i = 0; i < m.arrived.size(); ++i) {
     if (m.arrived[i] < mine) {
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", post.call->members[i]);
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", call.members[i]);
     }
   }
-  const std::string why =
-      fmt::format("device {} waited {:g} s {} {}, number {} of its group{}: no sign of device {}",
-                  post.call->members[static_cast<size_t>(index)], timeout_s_, what,
-                  post.call->str(), post.sequence,
-                  post.call->label.empty() ? "" : fmt::format(" ({})", post.call->label), missing);
+  const std::string why = fmt::format(
+      "device {} waited {:g} s {} {}, number {} of its group{}: no sign of device {}",
+      call.members[static_cast<size_t>(index)], timeout_s_, what, call.str(), post.sequence,
+      call.label.empty() ? "" : fmt::format(" ({})", call.label), missing);
   lock.unlock();
   fail(why);
   lock.lock();
@@ -104,8 +102,34 @@ bool ThreadWorld::leave(Meeting& m, std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-                      void* out) {
+namespace {
+
+// Takes the device's pieces of one phase from all members.
+template <class Posts>
+void take(const Posts& posts, size_t number, const CollectiveCall& call, int phase, int me,
+          void* out, std::vector<Source>& sources) {
+  const auto move_of = [&](int from) -> const Move& {
+    return posts[static_cast<size_t>(from)].moves[number];
+  };
+  const int n = call.size();
+  const Piece first = piece(call, phase, 0, me);
+  if (first.action == Piece::Action::kReduce) {
+    for (int from = 0; from < n; ++from)
+      sources[static_cast<size_t>(from)] = {move_of(from).in, false};
+    take_reduced(call, first, sources, out);
+    return;
+  }
+  for (int step = 0; step < n; ++step) {
+    const int from = (me + step) % n;  // not all from the same member at once
+    const Piece p = piece(call, phase, from, me);
+    take_copy(call, p, {p.from_out ? move_of(from).out : move_of(from).in, false}, out);
+  }
+}
+
+}  // namespace
+
+bool ThreadWorld::run(int device, std::span<const Move> moves, uint64_t sequence) {
+  const CollectiveCall& call = *moves.front().call;
   const int me = call.index_of(device);
   CAD_CHECK(me >= 0, "device {} is not in the group of its {}", device, call.str());
   Meeting& m = meeting(call.members);
@@ -113,14 +137,17 @@ bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence,
   {
     std::unique_lock lock(m.mutex);
     if (m.failed) return false;
-    m.posts[self] = {&call, sequence, in, out};
+    m.posts[self] = {moves, sequence};
     if (!meet(m, lock, me, "at")) return leave(m, lock);
-    const Meeting::Post& other = m.posts[self == 0 ? 1 % m.posts.size() : 0];
-    if (other.sequence != sequence || !other.call->fits(call)) {
-      const std::string why =
-          fmt::format("devices {} and {} disagree: {} is at {}, number {}; {} at {}, number {}",
-                      device, call.members[self == 0 ? 1 : 0], device, call.str(), sequence,
-                      call.members[self == 0 ? 1 : 0], other.call->str(), other.sequence);
+    const size_t peer = self == 0 ? 1 % m.posts.size() : 0;
+    const Meeting::Post& other = m.posts[peer];
+    if (const std::optional<size_t> at =
+            first_difference(moves, sequence, other.moves, other.sequence)) {
+      const std::string why = fmt::format(
+          "devices {} and {} disagree: {} is at {}, number {}; {} at {}, number {}", device,
+          call.members[peer], device, moves[std::min(*at, moves.size() - 1)].call->str(), sequence,
+          call.members[peer], other.moves[std::min(*at, other.moves.size() - 1)].call->str(),
+          other.sequence);
       lock.unlock();
       fail(why);
       lock.lock();
@@ -128,23 +155,11 @@ bool ThreadWorld::run(int device, const CollectiveCall& call, uint64_t sequence,
     }
     ++m.taking;
   }
-  const int n = call.size();
-  std::vector<Source> sources(static_cast<size_t>(n));
+  std::vector<Source> sources(static_cast<size_t>(call.size()));
   for (int phase = 0; phase < phases(call.kind); ++phase) {
     // posts do not change before all have left the last meeting
-    const Piece first = piece(call, phase, 0, me);
-    if (first.action == Piece::Action::kReduce) {
-      for (int from = 0; from < n; ++from)
-        sources[static_cast<size_t>(from)] = {m.posts[static_cast<size_t>(from)].in, false};
-      take_reduced(call, first, sources, out);
-    } else {
-      for (int step = 0; step < n; ++step) {
-        const int from = (me + step) % n;  // not all from the same member at once
-        const Piece p = piece(call, phase, from, me);
-        const Meeting::Post& post = m.posts[static_cast<size_t>(from)];
-        take_copy(call, p, {p.from_out ? post.out : post.in, false}, out);
-      }
-    }
+    for (size_t i = 0; i < moves.size(); ++i)
+      take(m.posts, i, *moves[i].call, phase, me, moves[i].out, sources);
     std::unique_lock lock(m.mutex);
     if (--m.taking == 0) m.changed.notify_all();
     if (!meet(m, lock, me, "in")) return leave(m, lock);

@@ -15,8 +15,8 @@ class ThreadWorld : public World {
   [[nodiscard]] int devices() const override { return devices_; }
   [[nodiscard]] int first_device() const override { return 0; }
   [[nodiscard]] int local_devices() const override { return devices_; }
-  bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-           void* out) override;
+  using World::run;
+  bool run(int device, std::span<const Move> moves, uint64_t sequence) override;
   void fail(const std::string& why) override;
   [[nodiscard]] std::optional<std::string> failure() const override;
 

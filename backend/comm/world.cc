@@ -1,6 +1,7 @@
 // backend/comm/world.cc -- a device's queue of collectives.
 #include "backend/comm/world.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace cad::backend {
@@ -19,6 +20,16 @@ int64_t now_ns() {
 
 }  // namespace
 
+std::optional<size_t> first_difference(std::span<const Move> mine, uint64_t sequence,
+                                       std::span<const Move> theirs, uint64_t their_sequence) {
+  if (sequence != their_sequence) return 0;
+  const size_t both = std::min(mine.size(), theirs.size());
+  for (size_t i = 0; i < both; ++i)
+    if (!mine[i].call->fits(*theirs[i].call)) return i;
+  if (mine.size() != theirs.size()) return both;
+  return std::nullopt;
+}
+
 Communicator::Communicator(World& world, int device)
     : world_(world), device_(device), thread_([this] { work(); }) {}
 
@@ -31,16 +42,45 @@ Communicator::~Communicator() {
   thread_.join();
 }
 
-Communicator::Ticket Communicator::start(const CollectiveCall& call, const void* in, void* out,
-                                         Stretch* when) {
+Communicator::Ticket Communicator::start(std::vector<Move> moves, Stretch* when) {
   Ticket ticket;
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back({&call, in, out, when});
+    jobs_.push_back({std::move(moves), when});
     ticket = ++started_;
   }
   changed_.notify_all();
   return ticket;
+}
+
+bool Communicator::run(std::vector<Move> moves, Stretch* when) {
+  {
+    std::unique_lock lock(mutex_);
+    if (finished_ == started_) {
+      ++started_;
+      const double begin = now();
+      carry_out({std::move(moves), when}, lock);
+      times_.blocked += now() - begin;
+      return !failed_;
+    }
+  }
+  return wait(start(std::move(moves), when));
+}
+
+void Communicator::carry_out(const Job& job, std::unique_lock<std::mutex>& lock) {
+  bool good = !failed_;
+  if (good) {
+    const uint64_t sequence = sequences_[job.moves.front().call->members]++;
+    lock.unlock();
+    const int64_t begin = now_ns();
+    good = world_.run(device_, job.moves, sequence);
+    const int64_t end = now_ns();
+    if (job.when != nullptr) *job.when = {begin, end};
+    lock.lock();
+    times_.busy += static_cast<double>(end - begin) * 1e-9;
+  }
+  failed_ = failed_ || !good;
+  ++finished_;
 }
 
 bool Communicator::wait(Ticket ticket) {
@@ -63,21 +103,9 @@ void Communicator::work() {
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const Job job = jobs_.front();
+    const Job job = std::move(jobs_.front());
     jobs_.pop_front();
-    bool good = !failed_;
-    if (good) {
-      const uint64_t sequence = sequences_[job.call->members]++;
-      lock.unlock();
-      const int64_t begin = now_ns();
-      good = world_.run(device_, *job.call, sequence, job.in, job.out);
-      const int64_t end = now_ns();
-      if (job.when != nullptr) *job.when = {begin, end};
-      lock.lock();
-      times_.busy += static_cast<double>(end - begin) * 1e-9;
-    }
-    failed_ = failed_ || !good;
-    ++finished_;
+    carry_out(job, lock);
     lock.unlock();
     changed_.notify_all();
     lock.lock();

@@ -12,9 +12,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "backend/comm/collective.h"
 
@@ -23,6 +26,17 @@ namespace cad::backend {
 // Seconds that a device waits for the others before it gives up.
 constexpr double kCommTimeout = 30;
 
+// A collective with its buffers.
+struct Move {
+  const CollectiveCall* call = nullptr;
+  const void* in = nullptr;
+  void* out = nullptr;
+};
+
+// Where two members' moves do not fit together; nothing: they do.
+std::optional<size_t> first_difference(std::span<const Move> mine, uint64_t sequence,
+                                       std::span<const Move> theirs, uint64_t their_sequence);
+
 class World {
  public:
   virtual ~World() = default;
@@ -30,10 +44,14 @@ class World {
   // Devices of this process: [first, first + count).
   [[nodiscard]] virtual int first_device() const = 0;
   [[nodiscard]] virtual int local_devices() const = 0;
-  // Runs a collective for `device` and returns when its `out` is complete and its `in` is free.
-  // False: the world has failed. `sequence` counts the group's collectives, from 0.
-  virtual bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in,
-                   void* out) = 0;
+  // Runs collectives of one kind and group together for `device` and returns when every `out` is
+  // complete and every `in` free: the members meet as often as for one. False: the world has
+  // failed. `sequence` counts what the group has run, from 0.
+  virtual bool run(int device, std::span<const Move> moves, uint64_t sequence) = 0;
+  bool run(int device, const CollectiveCall& call, uint64_t sequence, const void* in, void* out) {
+    const Move move{&call, in, out};
+    return run(device, std::span<const Move>(&move, 1), sequence);
+  }
   // The first call decides; wakes everybody, in every process.
   virtual void fail(const std::string& why) = 0;
   [[nodiscard]] virtual std::optional<std::string> failure() const = 0;
@@ -61,12 +79,18 @@ class Communicator {
   };
   // `call`, `in`, `out` and `when` must stay until wait() returns. `when`: gets the time in which
   // the collective was carried out.
-  Ticket start(const CollectiveCall& call, const void* in, void* out, Stretch* when = nullptr);
+  Ticket start(const CollectiveCall& call, const void* in, void* out, Stretch* when = nullptr) {
+    return start({Move{&call, in, out}}, when);
+  }
+  // Several of one kind and group, as one.
+  Ticket start(std::vector<Move> moves, Stretch* when = nullptr);
   // False: the world has failed (World::failure says why).
   [[nodiscard]] bool wait(Ticket ticket);
+  // start() and wait(), on the caller's thread when nothing else is at work.
   [[nodiscard]] bool run(const CollectiveCall& call, const void* in, void* out) {
-    return wait(start(call, in, out));
+    return run({Move{&call, in, out}});
   }
+  [[nodiscard]] bool run(std::vector<Move> moves, Stretch* when = nullptr);
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] World& world() { return world_; }
   // Seconds in which the queue's thread was in collectives, and in which wait() blocked.
@@ -77,12 +101,12 @@ class Communicator {
 
  private:
   struct Job {
-    const CollectiveCall* call;
-    const void* in;
-    void* out;
+    std::vector<Move> moves;
     Stretch* when;
   };
   void work();
+  // Carries one out; the lock is held outside of it.
+  void carry_out(const Job& job, std::unique_lock<std::mutex>& lock);
 
   World& world_;
   int device_;

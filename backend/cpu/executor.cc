@@ -75,7 +75,8 @@ class Executor {
 
   struct Started {  // a collective
     Communicator::Ticket ticket = 0;
-    Communicator::Stretch when;
+    Communicator::Stretch when;  // of those that started together: the last one's
+    const Started* last = nullptr;
     bool pending = false;
   };
 
@@ -83,8 +84,10 @@ class Executor {
   ThreadPool& pool_;
   const Run& run_;
   DevicePart part_;
-  std::vector<Started> started_;  // by Instruction::ticket
-  int64_t done_ = 0;              // instructions
+  std::vector<Started> started_;    // by Instruction::ticket
+  std::vector<Move> together_;      // collectives about to start
+  std::vector<Started*> gathered_;  // theirs
+  int64_t done_ = 0;                // instructions
   std::vector<char*> roots_;
   std::vector<int64_t> numbers_;
   std::vector<void*> buffers_;  // of the kernel at hand
@@ -163,8 +166,23 @@ void Executor::collective(const Instruction& i) {
   }
   CAD_CHECK(run_.comm != nullptr, "{} without a communicator", call.str());
   Started& s = started_[static_cast<size_t>(i.ticket)];
-  s.ticket = run_.comm->start(call, in, out, run_.trace != nullptr ? &s.when : nullptr);
-  s.pending = true;
+  together_.push_back({&call, in, out});
+  gathered_.push_back(&s);
+  if (i.joins) return;
+  Communicator::Stretch* when = run_.trace != nullptr ? &s.when : nullptr;
+  Communicator::Ticket ticket = 0;
+  if (i.at_once) {
+    if (!run_.comm->run(std::move(together_), when)) throw WorldFailed(run_.comm->world());
+  } else {
+    ticket = run_.comm->start(std::move(together_), when);
+  }
+  together_.clear();
+  for (Started* one : gathered_) {
+    one->ticket = ticket;  // 0: done
+    one->last = &s;
+    one->pending = true;
+  }
+  gathered_.clear();
 }
 
 void Executor::await(const Instruction& i) {
@@ -172,8 +190,10 @@ void Executor::await(const Instruction& i) {
   if (!s.pending) return;
   s.pending = false;
   if (!run_.comm->wait(s.ticket)) throw WorldFailed(run_.comm->world());
-  if (run_.trace != nullptr)
-    run_.trace->push_back({i.info, s.when.start_ns, s.when.end_ns, TraceEvent::Kind::kCollective});
+  if (run_.trace != nullptr) {
+    const Communicator::Stretch& when = s.last->when;
+    run_.trace->push_back({i.info, when.start_ns, when.end_ns, TraceEvent::Kind::kCollective});
+  }
 }
 
 void Executor::instruction(const Instruction& i) {

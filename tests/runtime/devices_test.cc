@@ -30,6 +30,12 @@ using testing::LoopMaker;
 using testing::random_device_inputs;
 using testing::reduce_scatter;
 
+ValueId contract(ir::Builder& b, ValueId x, ValueId y, std::vector<DimId> dims) {
+  ir::Attrs attrs;
+  attrs.dims = std::move(dims);
+  return b.make(Op::kContract, {x, y}, attrs);
+}
+
 class Meshes : public ::testing::TestWithParam<std::vector<int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Meshes,
                          ::testing::Values(std::vector<int64_t>{1}, std::vector<int64_t>{2},
@@ -222,15 +228,10 @@ TEST_P(Meshes, AttentionCountsInTheWhole) {
 TEST(Devices, CollectivesStartEarlyAndAreAwaitedLate) {
   DeviceGraph m({4});
   const DimId d = m.dim("D", 64), f = m.dim("F", 48), e = m.dim("E", 64);
-  const auto product = [&](ValueId x, ValueId y, DimId over) {
-    ir::Attrs attrs;
-    attrs.dims = {over};
-    return m.b.make(Op::kContract, {x, y}, attrs);
-  };
   const ValueId x = m.f32("x", {d, f}), w = m.f32("w", {f, e}), u = m.f32("u", {d, e});
-  const ValueId first = product(x, w, f);         // [D, E]
-  const ValueId sum = all_reduce(m.b, first, 1);  // beside the next product
-  const ValueId second = product(u, w, e);
+  const ValueId first = contract(m.b, x, w, {f});  // [D, E]
+  const ValueId sum = all_reduce(m.b, first, 1);   // beside the next product
+  const ValueId second = contract(m.b, u, w, {e});
   m.output("second", second);
   m.output("sum", m.b.unary(Op::kTanh, sum));
   const Program early = compile(m.graph, {});
@@ -247,6 +248,31 @@ TEST(Devices, CollectivesStartEarlyAndAreAwaitedLate) {
             false)
       << in_order.str();
   check_on_devices(m.graph, random_device_inputs(m.graph));
+}
+
+// Small ones that nothing in between needs start together: gradients of gains, say.
+TEST(Devices, SmallCollectivesGoTogether) {
+  DeviceGraph m({2, 2});
+  const DimId d = m.dim("D", 24), f = m.dim("F", 10);
+  const ValueId x = m.f32("x", {d, f});
+  std::vector<ValueId> sums;
+  ValueId y = x;
+  for (int i = 0; i < 5; ++i) {
+    y = m.b.unary(Op::kTanh, contract(m.b, y, m.f32("w" + std::to_string(i), {f, d}), {f}));
+    y = contract(m.b, y, x, {d});
+    sums.push_back(all_reduce(m.b, m.b.sum(y, {f}), i == 3 ? 1 : 3));
+  }
+  m.output("y", y);
+  for (const ValueId sum : sums)
+    m.output("g" + std::to_string(m.graph.outputs.size()), m.b.mul(sum, sum));
+  const Program program = compile(m.graph, {});
+  const std::string text = program.str();
+  size_t joined = 0;
+  for (size_t at = text.find("with the next"); at != std::string::npos;
+       at = text.find("with the next", at + 1))
+    ++joined;
+  EXPECT_EQ(joined, 3U) << text;  // four over both axes
+  check_on_devices(m.graph, random_device_inputs(m.graph), {true, 10});
 }
 
 // A trace has every device's steps, its collectives beside them, and its waits.
