@@ -112,7 +112,7 @@ Result<DataSet> DataSet::open(const ir::DataSpec& spec, const DataOptions& optio
     auto opened = open_source(spec[i], std::move(columns), options);
     if (!opened.ok()) {
       if (spec[i].span.valid() && !opened.error().primary)
-        opened.error().label(spec[i].span, "read here");
+        opened.error().primary = Label{spec[i].span, "read here"};
       return std::move(opened.error());
     }
     part.source = std::move(*opened);

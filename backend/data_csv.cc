@@ -1,6 +1,6 @@
 // backend/data_csv.cc -- numbers in text columns. A row of the file is a row of data; each name
-// takes as many columns as a row of it has elements, in order. A first line that is not all numbers
-// is a header and skipped. Separators: comma, semicolon or tab (that of the first line). The whole
+// takes as many columns as a row of it has elements, in order. A first line without any number is a
+// header and skipped. Separators: comma, semicolon or tab (that of the first line). The whole
 // file is parsed when opened; nothing is guessed: a field that is not a number is an error (E0610).
 #include <charconv>
 #include <cstring>
@@ -89,11 +89,19 @@ class CsvSource : public RowSource {
                         kExitRunFailed);
     };
     std::vector<double> values(fields.size());
-    for (size_t i = 0; i < fields.size(); ++i) {
-      if (number(fields[i], values[i])) continue;
-      if (line == 1) return Ok{};  // a header
-      return wrong(
-          fmt::format("field {} is `{}`, not a number", i + 1, trimmed(fields[i]).substr(0, 40)));
+    size_t numbers = 0, odd = fields.size();  // the first that is no number
+    for (size_t i = fields.size(); i-- > 0;) {
+      if (number(fields[i], values[i]))
+        ++numbers;
+      else
+        odd = i;
+    }
+    if (line == 1 && numbers == 0) return Ok{};  // a header
+    if (odd < fields.size()) {
+      Diagnostic error = wrong(fmt::format("field {} is `{}`, not a number", odd + 1,
+                                           trimmed(fields[odd]).substr(0, 40)));
+      if (line == 1) error.note("a first line is a header when none of its fields is a number");
+      return error;
     }
     if (fields.size() != fields_)
       return wrong(fmt::format("found {} fields, needed {}", fields.size(), fields_));

@@ -72,7 +72,7 @@ Result<RunLog> RunLog::open(const RunLogOptions& options) {
 }
 
 RunLog::RunLog(RunLog&& other) noexcept
-    : options_(std::move(other.options_)), file_(other.file_), failed_(other.failed_) {
+    : options_(std::move(other.options_)), file_(other.file_), error_(other.error_) {
   other.file_ = nullptr;
 }
 
@@ -81,10 +81,11 @@ RunLog::~RunLog() {
 }
 
 Status RunLog::status() const {
-  if (!failed_) return Ok{};
+  if (error_ == 0) return Ok{};
   return make_error(DiagId::E0602,
-                    fmt::format("cannot write {}",
-                                options_.file.empty() ? "to stdout" : "`" + options_.file + "`"),
+                    fmt::format("cannot write {}: {}",
+                                options_.file.empty() ? "to stdout" : "`" + options_.file + "`",
+                                std::strerror(error_)),
                     kExitRunFailed);
 }
 
@@ -94,7 +95,7 @@ void RunLog::line(const std::string& json) {
     // Flushed line by line: whoever follows the file sees every step, and a full disk shows here.
     const bool bad = std::fwrite(json.data(), 1, json.size(), to) != json.size() ||
                      std::fputc('\n', to) == EOF || std::fflush(to) != 0;
-    failed_ = failed_ || bad;
+    if (bad && error_ == 0) error_ = errno != 0 ? errno : EIO;
   }
 }
 
@@ -183,8 +184,8 @@ void RunLog::end(const EndReport& report) {
       report.steps, report.wall_s, report.tokens_per_s, fmt::join(report.peak_bytes, ","),
       report.predicted_peak_bytes, json_number(report.predicted_step_s),
       report.interrupted.empty() ? "" : R"(,"interrupted":)" + quoted(report.interrupted)));
-  say(fmt::format("{} steps in {}, {} {}/s, peak {}{}", report.steps, duration(report.wall_s),
-                  short_count(report.tokens_per_s), unit_,
+  say(fmt::format("{} step{} in {}, {} {}/s, peak {}{}", report.steps, report.steps == 1 ? "" : "s",
+                  duration(report.wall_s), short_count(report.tokens_per_s), unit_,
                   bytes_text(*std::max_element(report.peak_bytes.begin(), report.peak_bytes.end())),
                   report.interrupted.empty() ? "" : ", interrupted by " + report.interrupted));
 }

@@ -52,7 +52,7 @@ class RunLog {
   void say(const std::string& text);  // a permanent progress line
   RunLogOptions options_;
   std::FILE* file_ = nullptr;
-  bool failed_ = false;
+  int error_ = 0;      // errno of the first write that failed
   bool live_ = false;  // a live line stands on the terminal
   int64_t stop_at_ = 0, every_ = 1, first_step_ = -1;
   double seconds_ = 0;

@@ -127,6 +127,29 @@ int emit_tree(const CommonOptions& common) {
   return errors ? kExitProgram : kExitOk;
 }
 
+nlohmann::json notes_json(const frontend::Module& module, const Sources& sources) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const frontend::Module::Note& note : module.notes) {
+    nlohmann::json entry{
+        {"text", note.text}, {"file", nullptr}, {"line", nullptr}, {"column", nullptr}};
+    if (note.span.valid()) {
+      const LineColumn at = sources.line_column(note.span.file, note.span.begin);
+      entry["file"] = sources.file(note.span.file).path;
+      entry["line"] = at.line;
+      entry["column"] = at.column;
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+// The diagnostics, and what is worth knowing of a program without errors.
+nlohmann::json check_document(const LoadedProgram& program) {
+  nlohmann::json document = render_json(program.diagnostics, program.sources);
+  if (program.module) document["notes"] = notes_json(*program.module, program.sources);
+  return document;
+}
+
 void print_notes(const CommonOptions& common, const LoadedProgram& program) {
   if (common.error_format == ErrorFormat::kJson) return;
   for (const frontend::Module::Note& note : program.module->notes) {
@@ -150,7 +173,7 @@ int run_check(const CheckFlags& flags, CommonOptions& common) {
   }
   int status = load_program(loading, program, !common.json);
   if (common.json) {
-    nlohmann::json document = render_json(program.diagnostics, program.sources);
+    nlohmann::json document = check_document(program);
     if (flags.types && program.module)
       document["bindings"] = types_json(*program.module, program.sources);
     print(document.dump(2) + "\n");
@@ -163,7 +186,7 @@ int run_check(const CheckFlags& flags, CommonOptions& common) {
     }
     const bool document = common.error_format == ErrorFormat::kJson;
     if (document && program.diagnostics.all().empty())  // a reader of JSON gets JSON
-      fmt::print(stderr, "{}\n", render_json(program.diagnostics, program.sources).dump());
+      fmt::print(stderr, "{}\n", check_document(program).dump());
     if (!flags.types && common.emit.empty() && status == kExitOk && !common.quiet && !document) {
       print(fmt::format("{}: no errors\n", common.file));
     }

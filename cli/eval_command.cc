@@ -83,7 +83,9 @@ Action declare_eval(CLI::App& app, CommonOptions& common) {
   app.add_option("--init", common.init, "the trained model: a file, or a folder of `save`")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N");
+  app.add_option("--seed", common.seed, "the seed, instead of the program's")
+      ->type_name("N")
+      ->check(at_least(0));
   return [&common] { return run_eval(common); };
 }
 

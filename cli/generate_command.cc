@@ -114,7 +114,8 @@ Action declare_generate(CLI::App& app, CommonOptions& common) {
       ->type_name("K")
       ->check(at_least(1));
   app.add_option("--seed", common.seed, "another seed gives another text (default 0)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(at_least(0));
   app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
       ->type_name("N")
       ->check(thread_count());

@@ -256,7 +256,9 @@ Action declare_predict(CLI::App& app, CommonOptions& common) {
       ->type_name("FILE")
       ->required()
       ->allow_extra_args(false);
-  app.add_option("--seed", common.seed, "the seed, instead of the program's")->type_name("N");
+  app.add_option("--seed", common.seed, "the seed, instead of the program's")
+      ->type_name("N")
+      ->check(at_least(0));
   app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
       ->type_name("N")
       ->check(thread_count());

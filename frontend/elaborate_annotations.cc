@@ -7,6 +7,59 @@
 
 namespace cad::frontend {
 
+namespace {
+
+std::optional<ir::Saving> saving_named(const std::string& name) {
+  if (name == "keep") return ir::Saving::kKeep;
+  if (name == "recompute") return ir::Saving::kRecompute;
+  if (name == "checkpoint") return ir::Saving::kCheckpoint;
+  return std::nullopt;
+}
+
+std::string kind_of(const Stmt& s) {
+  return s.kind == StmtKind::kUse     ? "an instance"
+         : s.kind == StmtKind::kState ? "a state"
+                                      : "a parameter";
+}
+
+// `@keep` and the like fix what is saved of a value that is computed. What stands outside of a
+// `repeat` is computed once a step and kept for its backward pass; a layer may be called in one.
+void check_saving(Elaborator& e, const Stmt& s, const Annotation& a) {
+  const std::string& n = a.name.text;
+  if (s.kind == StmtKind::kUse || s.kind == StmtKind::kParam || s.kind == StmtKind::kState) {
+    e.error(DiagId::E0115, a.span, fmt::format("`@{}` stands on a value that is computed", n),
+            kind_of(s) + " is not")
+        .help("write it after the expression of a binding or of `return`");
+  } else if (s.kind == StmtKind::kRepeat && n != "checkpoint") {
+    e.error(DiagId::E0115, a.span, fmt::format("a `repeat` takes `@checkpoint`, not `@{}`", n),
+            "not a value")
+        .help(fmt::format("write `@{}` on values in its body", n));
+  } else if (s.kind != StmtKind::kRepeat && n != "keep" && e.body->in_repeat == 0 &&
+             e.body->definition != nullptr && e.body->definition->kind == DefKind::kModel) {
+    e.error(DiagId::E0115, a.span, fmt::format("`@{}` cannot be honoured outside a `repeat`", n),
+            "computed once a step and kept")
+        .help("leave it out; in the body of a `repeat` it decides what an iteration saves");
+  }
+}
+
+void contradictions(Elaborator& e, const Stmt& s) {
+  for (size_t i = 0; i < s.annotations.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      const std::string& later = s.annotations[i].name.text;
+      const std::string& earlier = s.annotations[k].name.text;
+      const bool decays = (later == "decay" && earlier == "no_decay") ||
+                          (later == "no_decay" && earlier == "decay");
+      const bool savings = later != earlier && saving_named(later) && saving_named(earlier);
+      if (!decays && !savings) continue;
+      e.error(DiagId::E0115, s.annotations[i].span,
+              fmt::format("`@{}` and `@{}` do not go together", earlier, later), "the second")
+          .label(s.annotations[k].span, "the first");
+    }
+  }
+}
+
+}  // namespace
+
 void Elaborator::check_annotations(const Stmt& s, const DimList* dims) {
   static const std::vector<std::string> kKnown = {"shard",  "keep",  "recompute", "checkpoint",
                                                   "frozen", "decay", "no_decay"};
@@ -23,8 +76,15 @@ void Elaborator::check_annotations(const Stmt& s, const DimList* dims) {
       error(DiagId::E0115, a.span, fmt::format("`@{}` stands on a `param`", n), "not a parameter");
       continue;
     }
-    if (n == "shard") check_shard(s, a, dims);
+    if (n == "shard") {
+      check_shard(s, a, dims);
+    } else if (!a.args.empty()) {
+      error(DiagId::E0115, a.span, fmt::format("`@{}` takes nothing in parentheses", n), "");
+    } else if (saving_named(n)) {
+      check_saving(*this, s, a);
+    }
   }
+  contradictions(*this, s);
 }
 
 // `dims` null: the statement has no value to split.
@@ -86,11 +146,7 @@ std::vector<ir::Pin> Elaborator::pins_of(const Stmt& s, const DimList& dims) {
 
 ir::Saving Elaborator::saving_of(const Stmt& s) {
   ir::Saving saving = ir::Saving::kAuto;
-  for (const Annotation& a : s.annotations) {
-    if (a.name.text == "keep") saving = ir::Saving::kKeep;
-    if (a.name.text == "recompute") saving = ir::Saving::kRecompute;
-    if (a.name.text == "checkpoint") saving = ir::Saving::kCheckpoint;
-  }
+  for (const Annotation& a : s.annotations) saving = saving_named(a.name.text).value_or(saving);
   return saving;
 }
 

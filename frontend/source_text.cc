@@ -51,12 +51,14 @@ int line_of(std::string_view text, size_t offset) {
   return line;
 }
 
-// Two zero bytes in the first four, or a UTF-16 mark.
+// Every other byte of the first four is zero, or a UTF-16 mark.
 bool looks_like_utf16(std::string_view text) {
   if (text.size() < 2) return false;
   const std::string_view mark = text.substr(0, 2);
   if (mark == "\xFF\xFE" || mark == "\xFE\xFF") return true;
-  return text.size() >= 4 && ((text[0] == 0 && text[2] == 0) || (text[1] == 0 && text[3] == 0));
+  if (text.size() < 4) return false;
+  const bool even = text[0] == 0 && text[2] == 0, odd = text[1] == 0 && text[3] == 0;
+  return even != odd && (even ? text[1] != 0 && text[3] != 0 : text[0] != 0 && text[2] != 0);
 }
 
 }  // namespace

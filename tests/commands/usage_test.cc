@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
+#include "tests/commands/json_schema.h"
 
 namespace cad {
 namespace {
@@ -125,11 +126,22 @@ TEST_F(Commands, OneByteUnder) {
 TEST_F(Commands, FlagsOfGenerate) {
   const std::string program = write("a.cad", kSmallProgram);
   for (const std::string flag : {"--temperature nan", "--temperature -1", "--temperature inf",
-                                 "--temperature x", "--top-k 0", "--top-k -1", "--tokens -1"}) {
+                                 "--temperature x", "--top-k 0", "--top-k -1", "--tokens -1",
+                                 "--seed -1", "--seed x"}) {
     const Output output = run("generate " + program + " " + flag);
     EXPECT_EQ(output.status, 2) << flag << output.err;
     EXPECT_TRUE(contains(output.err, "error[E0503]")) << flag << output.err;
     EXPECT_TRUE(contains(output.err, flag.substr(0, flag.find(' ')))) << flag << output.err;
+  }
+}
+
+// A seed is at least 0 wherever one is taken; -1 must not become 2^64 - 1.
+TEST_F(Commands, NegativeSeeds) {
+  const std::string program = write("a.cad", kSmallProgram);
+  for (const std::string command : {"run a.cad", "eval a.cad", "predict a.cad --in x=a --out b"}) {
+    const Output output = run(command + " --seed -1");
+    EXPECT_EQ(output.status, 2) << command << output.err;
+    EXPECT_TRUE(contains(output.err, "bad value of `--seed`: `-1` is below 0")) << output.err;
   }
 }
 
@@ -157,7 +169,11 @@ TEST_F(Commands, EncodingsHaveAPlace) {
     EXPECT_EQ(parsed["file"], "a.cad");
     EXPECT_EQ(parsed["line"], line);
     EXPECT_GE(parsed["column"], 1);
+    EXPECT_EQ(contains(human.err, "it looks like UTF-16"), offset < 2) << human.err;
   }
+  // Zero bytes alone are no UTF-16: the start of a safetensors file.
+  write("a.cad", std::string("h\0\0\0\0\0\0\0{}", 10));
+  EXPECT_FALSE(contains(run("check a.cad").err, "UTF-16"));
 }
 
 TEST_F(Commands, GpusNeedCuda) {
@@ -210,6 +226,38 @@ TEST_F(Commands, FormatsOfErrors) {
   EXPECT_TRUE(json::parse(none.err)["diagnostics"].empty());
   const Output usage = run("check --nope --error-format=json");
   EXPECT_EQ(json::parse(usage.err)["diagnostics"][0]["id"], "E0502");
+}
+
+// Notes are facts, not diagnostics: beside them in JSON, with their place or null (the library).
+TEST_F(Commands, NotesInJson) {
+  write("rows.cad", R"(dim B, C = 4, E = 2
+model Net(x: [B, C]) -> [B, E] {
+  h = BatchNorm[C](x)
+  return Linear[C -> E](h - mean[B](h))
+}
+train {
+  data: synthetic(x: f32[B, C], y: i32[B])
+  loss: cross_entropy[E](Net(x), y)
+  optimizer: sgd(lr: 0.1)
+  B: 4
+  accumulate: 2
+  steps: 2
+}
+)");
+  const Output result = run("check rows.cad --json");
+  EXPECT_EQ(result.status, 0) << result.out;
+  const json document = json::parse(result.out);
+  const json schema = json::parse(
+      std::ifstream(std::string(COLAUTO_SOURCE_DIR) + "/docs/schema/check.json"));
+  EXPECT_TRUE(fits(document, schema, schema)) << result.out;
+  EXPECT_TRUE(document["diagnostics"].empty());
+  ASSERT_EQ(document["notes"].size(), 2U) << result.out;
+  EXPECT_TRUE(document["notes"][0]["line"].is_null());
+  EXPECT_TRUE(contains(document["notes"][0]["text"], "`batch_norm` relates rows of the batch"));
+  EXPECT_EQ(document["notes"][1]["file"], "rows.cad");
+  EXPECT_EQ(document["notes"][1]["line"], 4);
+  EXPECT_EQ(json::parse(run("check rows.cad --error-format=json").err)["notes"], document["notes"]);
+  EXPECT_TRUE(json::parse(run("check rows.cad --json --set accumulate=1").out)["notes"].empty());
 }
 
 TEST_F(Commands, ColorOnlyWhenAskedForOrOnATerminal) {

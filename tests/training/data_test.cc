@@ -320,6 +320,14 @@ TEST(Data, CsvColumnsAndErrors) {
   EXPECT_EQ(refused(source, options_in(folder, {{"B", 2}, {"X", 2}})).id, DiagId::E0608);
   folder.write("a.csv", "x,y,z\n");
   EXPECT_EQ(refused(source, options_in(folder, {{"B", 2}, {"X", 2}})).id, DiagId::E0606);
+  // A broken first row is not taken for a header, which would lose it silently.
+  for (const std::string first : {"1,,0", "1,1e999,0", "1,two,0"}) {
+    folder.write("a.csv", first + "\n1,2,0\n");
+    const Diagnostic error = refused(source, options_in(folder, {{"B", 2}, {"X", 2}}));
+    EXPECT_EQ(error.id, DiagId::E0610) << first;
+    ASSERT_EQ(error.notes.size(), 1U) << first;
+    EXPECT_EQ(error.notes[0], "a first line is a header when none of its fields is a number");
+  }
 }
 
 TEST(Data, TuplesDrawARowOfEachInItsOwnOrder) {
