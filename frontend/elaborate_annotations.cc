@@ -22,8 +22,7 @@ std::string kind_of(const Stmt& s) {
                                       : "a parameter";
 }
 
-// `@keep` and the like fix what is saved of a value that is computed. What stands outside of a
-// `repeat` is computed once a step and kept for its backward pass; a layer may be called in one.
+// `@keep` and the like fix what is saved of a value that is computed.
 void check_saving(Elaborator& e, const Stmt& s, const Annotation& a) {
   const std::string& n = a.name.text;
   if (s.kind == StmtKind::kUse || s.kind == StmtKind::kParam || s.kind == StmtKind::kState) {
@@ -34,11 +33,6 @@ void check_saving(Elaborator& e, const Stmt& s, const Annotation& a) {
     e.error(DiagId::E0115, a.span, fmt::format("a `repeat` takes `@checkpoint`, not `@{}`", n),
             "not a value")
         .help(fmt::format("write `@{}` on values in its body", n));
-  } else if (s.kind != StmtKind::kRepeat && n != "keep" && e.body->in_repeat == 0 &&
-             e.body->definition != nullptr && e.body->definition->kind == DefKind::kModel) {
-    e.error(DiagId::E0115, a.span, fmt::format("`@{}` cannot be honoured outside a `repeat`", n),
-            "computed once a step and kept")
-        .help("leave it out; in the body of a `repeat` it decides what an iteration saves");
   }
 }
 

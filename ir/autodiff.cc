@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "ir/autodiff_internal.h"
+#include "ir/recompute.h"
 #include "ir/rewrite.h"
 
 namespace cad::ir {
@@ -142,6 +143,7 @@ Graph differentiate(Graph graph, ValueId loss, const DifferentiateOptions& optio
   const ValueId seed = options.seed.valid() ? options.seed : b.constant(Scalar(1.0), DType::kF32);
   differentiator.accumulate(b, loss, seed);
   differentiator.sweep(RegionId{0}, forward_nodes);
+  recompute_at_top(graph, forward_nodes, options.save);
 
   for (size_t i = 0; i < wrt.size(); ++i) {
     const Type type = graph.type(wanted[i]);

@@ -2,7 +2,8 @@
 // region 0 and adds outputs "grad:PATH" for every non-frozen parameter (or the given inputs).
 // A `repeat` is differentiated as a reversed `repeat` that reads what the forward one collected
 // (its saved values); values that are cheap to compute again from saved ones are recomputed in the
-// backward body instead of being saved: see SavePolicy and autodiff_save.cc.
+// backward body instead of being saved: see SavePolicy and autodiff_save.cc. At the top level all
+// is kept, but for what the policy or an annotation has computed again (ir/recompute.h).
 #pragma once
 
 #include <functional>

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "ir/autodiff_internal.h"
+#include "ir/recompute.h"
 
 namespace cad::ir {
 
@@ -154,6 +155,7 @@ class SavePlanner {
       : g_(g),
         loop_(loop),
         policy_(policy),
+        choices_(g, loop.body, policy),
         source_(network_.add_node()),
         sink_(network_.add_node()) {
     const NodeId owner = g.region(loop.body).owner;
@@ -199,21 +201,10 @@ class SavePlanner {
     return in;
   }
 
-  // The policy's choice, else what the program fixes.
   SavePolicy::Choice choice_of(ValueId value) const {
-    using Choice = SavePolicy::Choice;
-    const Choice choice = policy_.choose ? policy_.choose(g_, value) : Choice::kAuto;
-    if (choice != Choice::kAuto) return choice;
-    switch (g_.value(value).saving) {
-      case Saving::kKeep:
-      case Saving::kCheckpoint:
-        return Choice::kSave;
-      case Saving::kRecompute:
-        return Choice::kRecompute;
-      case Saving::kAuto:
-        break;
-    }
-    return checkpoint_ ? Choice::kRecompute : Choice::kAuto;
+    const SavePolicy::Choice choice = choices_.of(value);
+    if (choice != SavePolicy::Choice::kAuto) return choice;
+    return checkpoint_ ? SavePolicy::Choice::kRecompute : choice;
   }
 
   void expand(ValueId value) {
@@ -255,6 +246,7 @@ class SavePlanner {
   const Graph& g_;
   const Loop& loop_;
   const SavePolicy& policy_;
+  SaveChoices choices_;
   FlowNetwork network_;
   int source_, sink_;
   bool checkpoint_ = false;  // `repeat .. @checkpoint`

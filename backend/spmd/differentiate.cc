@@ -1,9 +1,6 @@
 // backend/spmd/differentiate.cc -- the gradient of a local graph. The cotangent of a value that is
 // whole on every device is a summand of it there (planner/layout.h, dual), so that of the loss is 1
 // on the first device and 0 on the others.
-#include <unordered_map>
-#include <unordered_set>
-
 #include "backend/spmd/lower.h"
 #include "backend/spmd/lowering.h"
 #include "base/check.h"
@@ -29,65 +26,6 @@ ValueId seed(ir::Builder& b, const LocalGraph& local, ValueId scale) {
       b.make(Op::kEq, {axis_index(b, axes), b.constant(ir::Scalar(0.0), ir::DType::kI32)});
   return b.where(first, one, b.constant(ir::Scalar(0.0), ir::DType::kF32));
 }
-
-// Values of the top level that the plan computes again: each has a copy in the backward pass,
-// before the first node there that reads it. (In loops ir::differentiate does the like.) The mark
-// keeps equal nodes from becoming one again.
-class TopRecomputer {
- public:
-  TopRecomputer(ir::Graph& g, const std::vector<ir::SavePolicy::Choice>& saving, size_t forward)
-      : g_(g), saving_(saving), forward_(forward) {}
-
-  void run() {
-    const std::vector<ir::NodeId> nodes = g_.region(ir::RegionId{0}).nodes;
-    g_.region(ir::RegionId{0})
-        .nodes.assign(nodes.begin(), nodes.begin() + static_cast<std::ptrdiff_t>(forward_));
-    for (size_t i = 0; i < forward_; ++i) forward_nodes_.insert(nodes[i].index);
-    for (size_t i = forward_; i < nodes.size(); ++i) {
-      for (size_t k = 0; k < g_.node(nodes[i]).operands.size(); ++k) {
-        const ValueId again = available(g_.node(nodes[i]).operands[k]);
-        g_.node(nodes[i]).operands[k] = again;
-      }
-      g_.region(ir::RegionId{0}).nodes.push_back(nodes[i]);
-    }
-  }
-
- private:
-  [[nodiscard]] bool runs_again(ValueId v) const {
-    const auto at = static_cast<size_t>(v.index);
-    const ir::NodeId def = g_.value(v).def;
-    return at < saving_.size() && saving_[at] == ir::SavePolicy::Choice::kRecompute &&
-           def.valid() && forward_nodes_.count(def.index) != 0 && g_.node(def).op != Op::kInput &&
-           g_.node(def).op != Op::kRepeat;
-  }
-
-  ValueId available(ValueId v) {
-    if (!runs_again(v)) return v;
-    const auto known = again_.find(v.index);
-    if (known != again_.end()) return known->second;
-    const ir::NodeId def = g_.value(v).def;
-    std::vector<ValueId> operands;
-    for (const ValueId operand : std::vector<ValueId>(g_.node(def).operands))
-      operands.push_back(available(operand));
-    const std::vector<ValueId> old = g_.node(def).operands, results = g_.node(def).results;
-    const std::vector<ValueId> made = ir::clone_node(g_, def, ir::RegionId{0}, [&](ValueId x) {
-      for (size_t k = 0; k < old.size(); ++k) {
-        if (old[k] == x) return operands[k];
-      }
-      return x;
-    });
-    ir::Node& clone = g_.node(g_.value(made[0]).def);
-    if (clone.attrs.site.empty()) clone.attrs.site = "again";
-    for (size_t r = 0; r < results.size(); ++r) again_[results[r].index] = made[r];
-    return again_.at(v.index);
-  }
-
-  ir::Graph& g_;
-  const std::vector<ir::SavePolicy::Choice>& saving_;
-  size_t forward_;
-  std::unordered_set<int> forward_nodes_;
-  std::unordered_map<int, ValueId> again_;
-};
 
 // attach(p, z) is p, now that the gradient is there; the inputs z are gone.
 ir::Graph without_attachments(ir::Graph g) {
@@ -167,9 +105,7 @@ ir::Graph differentiate_local(LocalGraph local,
     const auto at = static_cast<size_t>(v.index);
     return at < saving.size() ? saving[at] : ir::SavePolicy::Choice::kAuto;
   };
-  const size_t forward = g.region(ir::RegionId{0}).nodes.size();
   ir::Graph whole = ir::differentiate(std::move(g), loss, options);
-  TopRecomputer(whole, saving, forward).run();
   const std::string ending = kGradientInput;
   for (ir::Output& output : whole.outputs) {
     if (output.name.rfind("grad:", 0) == 0) output.name.erase(output.name.size() - ending.size());

@@ -201,6 +201,44 @@ TEST_F(Cases, ResumedRandomness) {
   }
 }
 
+// f32 is f32: factors of 17 bits, which 10-bit mantissas would round (errors near 1e-3).
+TEST_F(Cases, ProductsInFullPrecision) {
+  constexpr int kRows = 8, kInner = 4096, kColumns = 16;
+  write("net.cad", R"(dim B, K = 4096, E = 16
+model Net(x: [B, K]) -> [B, E] {
+  n: i32[K, E] = (iota[K] * 3701 + iota[E] * 101) % 100_003
+  return x @[K] (f32(n) / 131_072)
+}
+)");
+  std::vector<float> x;
+  for (int i = 0; i < kRows * kInner; ++i)
+    x.push_back(static_cast<float>(i * 53 % 100'003) / 131'072);
+  npy("x.npy", "(8, 4096)", x);
+  const Output output = run("predict net.cad --in x=x.npy --out y.npy --quiet");
+  ASSERT_EQ(output.status, 0) << output.err;
+  const std::string file = read("y.npy");
+  ASSERT_EQ(file.size(), 128 + kRows * kColumns * sizeof(float));
+  std::vector<float> y(kRows * kColumns);
+  std::memcpy(y.data(), file.data() + 128, y.size() * sizeof(float));
+  for (int b = 0; b < kRows; ++b) {
+    for (int e = 0; e < kColumns; ++e) {
+      double expected = 0;
+      for (int k = 0; k < kInner; ++k)
+        expected += double{x[b * kInner + k]} * ((k * 3701 + e * 101) % 100'003 / 131'072.0);
+      EXPECT_NEAR(y[b * kColumns + e], expected, 2e-6 * expected) << b << ' ' << e;
+    }
+  }
+  write("eye.cad", R"(dim B, D = 4, E = D
+model Net(x: [B, D]) -> [B, E] {
+  same: bool[D, E] = iota[D] == iota[E]
+  return x @[D] f32(same)
+}
+)");
+  npy("x.npy", "(3, 4)", std::vector<float>(12, 1024.5F));
+  ASSERT_EQ(run("predict eye.cad --in x=x.npy --out y.npy --quiet").status, 0);
+  EXPECT_EQ(read("y.npy").substr(128), read("x.npy").substr(128));
+}
+
 // Whoever reads the output may leave.
 TEST_F(Cases, ABrokenPipe) {
   write("net.cad", kSmallProgram);

@@ -125,9 +125,9 @@ TEST_F(Commands, OneByteUnder) {
 
 TEST_F(Commands, FlagsOfGenerate) {
   const std::string program = write("a.cad", kSmallProgram);
-  for (const std::string flag : {"--temperature nan", "--temperature -1", "--temperature inf",
-                                 "--temperature x", "--top-k 0", "--top-k -1", "--tokens -1",
-                                 "--seed -1", "--seed x"}) {
+  for (const std::string flag :
+       {"--temperature nan", "--temperature -1", "--temperature inf", "--temperature x",
+        "--top-k 0", "--top-k -1", "--tokens -1", "--seed -1", "--seed x"}) {
     const Output output = run("generate " + program + " " + flag);
     EXPECT_EQ(output.status, 2) << flag << output.err;
     EXPECT_TRUE(contains(output.err, "error[E0503]")) << flag << output.err;
@@ -247,8 +247,8 @@ train {
   const Output result = run("check rows.cad --json");
   EXPECT_EQ(result.status, 0) << result.out;
   const json document = json::parse(result.out);
-  const json schema = json::parse(
-      std::ifstream(std::string(COLAUTO_SOURCE_DIR) + "/docs/schema/check.json"));
+  const json schema =
+      json::parse(std::ifstream(std::string(COLAUTO_SOURCE_DIR) + "/docs/schema/check.json"));
   EXPECT_TRUE(fits(document, schema, schema)) << result.out;
   EXPECT_TRUE(document["diagnostics"].empty());
   ASSERT_EQ(document["notes"].size(), 2U) << result.out;

@@ -139,6 +139,57 @@ TEST(Annotations, DecideWhatALoopSaves) {
   }
 }
 
+// Two layers, in a loop or one after the other.
+std::string two_layers(const std::string& inner, const std::string& outer, bool loop) {
+  const std::string layer =
+      "dim B = 3, D = 4, E = D\n"
+      "layer Block(x: [B, D]) -> [B, D] {\n  param w : [D, E] = normal(0.7)\n"
+      "  a = sin(x @[D] w)[E -> D] " +
+      inner + "\n  b = a * a + x " + outer + "\n  return b\n}\n";
+  return layer + "model Net(x: [B, D]) -> [] {\n" +
+         (loop ? "  repeat 2 { x = Block(x) }\n" : "  x = Block(x)\n  x = Block(x)\n") +
+         "  return sum[B, D](x * x)\n}\n";
+}
+
+int count(const ir::Graph& g, ir::Op op) {
+  int n = 0;
+  for (const ir::Node& node : g.nodes) n += node.op == op ? 1 : 0;
+  return n;
+}
+
+TEST(Annotations, ComputeAgainInLoopsAndOutside) {
+  for (const bool loop : {false, true}) {
+    const auto gradients = [](const std::string& text) {
+      auto p = checked(text);
+      std::vector<double> all;
+      for (const auto& [name, tensor] : run(*p, trained(text), {}, {}))
+        all.insert(all.end(), tensor.data.begin(), tensor.data.end());
+      return all;
+    };
+    const std::string plain = two_layers("", "", loop);
+    const ir::Graph g = trained(plain);
+    const int layers = loop ? 1 : 2;
+    EXPECT_EQ(count(g, ir::Op::kSin), layers);
+    EXPECT_EQ(count(trained(two_layers("@recompute", "", loop)), ir::Op::kSin), 2 * layers);
+    EXPECT_EQ(count(trained(two_layers("@keep", "", loop)), ir::Op::kSin), layers);
+    // The checkpoint is kept, its product and sine run again.
+    const ir::Graph checkpointed = trained(two_layers("", "@checkpoint", loop));
+    EXPECT_EQ(count(checkpointed, ir::Op::kSin), 2 * layers);
+    EXPECT_EQ(count(checkpointed, ir::Op::kContract), count(g, ir::Op::kContract) + layers);
+    const std::vector<double> expected = gradients(plain);
+    for (const auto& [inner, outer] : {std::pair{"@recompute", ""},
+                                       {"@keep", ""},
+                                       {"", "@checkpoint"},
+                                       {"@keep", "@checkpoint"},
+                                       {"@recompute", "@recompute"}}) {
+      const std::vector<double> other = gradients(two_layers(inner, outer, loop));
+      ASSERT_EQ(other.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i)
+        ASSERT_NEAR(other[i], expected[i], 1e-9 * (1 + std::abs(expected[i]))) << inner << outer;
+    }
+  }
+}
+
 TEST(Annotations, SplitWhatIsThere) {
   const std::string text =
       "dim B, D\n"
