@@ -29,6 +29,48 @@ std::string bar(double part, double whole) {
   return std::string(std::min(width, kBarWidth), '#');
 }
 
+// The highest of the steps that fall into each of `width` columns, as blocks of eight heights;
+// `most` is the highest.
+std::string sparkline(const std::vector<double>& values, size_t width, double most) {
+  static const char* const kBlocks[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+                                        "\u2585", "\u2586", "\u2587", "\u2588"};
+  constexpr double kHeights = std::size(kBlocks);
+  if (values.empty()) return "";
+  width = std::min(width, values.size());
+  std::string out;
+  for (size_t column = 0; column < width; ++column) {
+    const size_t from = column * values.size() / width, to = (column + 1) * values.size() / width;
+    const double value =
+        *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(from),
+                          values.begin() + static_cast<std::ptrdiff_t>(std::max(to, from + 1)));
+    const double height = most > 0 ? std::ceil(value / most * kHeights) : 1;
+    out += kBlocks[static_cast<size_t>(std::clamp(height, 1.0, kHeights)) - 1];
+  }
+  return out;
+}
+
+// Memory step by step, forward and backward apart.
+std::string course_lines(const ir::Profile& profile, const std::vector<double>& extents) {
+  constexpr size_t kWidth = 64;
+  const std::vector<double> bytes = profile.course(extents);
+  size_t backward = 0;  // the first step of the backward pass
+  while (backward < bytes.size() && !profile.memory.course[backward].backward) ++backward;
+  const double each = std::max(1.0, std::ceil(static_cast<double>(bytes.size()) / kWidth));
+  const auto width = [&](size_t steps) {
+    return std::max<size_t>(1, static_cast<size_t>(static_cast<double>(steps) / each));
+  };
+  const double most = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+  const auto line = [&](const char* name, size_t from, size_t to) {
+    if (from == to) return std::string();
+    const std::vector<double> part(bytes.begin() + static_cast<std::ptrdiff_t>(from),
+                                   bytes.begin() + static_cast<std::ptrdiff_t>(to));
+    return fmt::format("{:<20} {:>10}  {}\n", name,
+                       bytes_text(*std::max_element(part.begin(), part.end())),
+                       sparkline(part, width(to - from), most));
+  };
+  return line("forward", 0, backward) + line("backward", backward, bytes.size());
+}
+
 }  // namespace
 
 bool repl_cost(ReplContext& context, const std::string& layer) {
@@ -82,6 +124,7 @@ bool repl_mem(ReplContext& context, const std::string&) {
   row("saved activations", total.activation_bytes.at(extents));
   row("transient peak", peak.transient);
   row("peak", peak.bytes);
+  text += course_lines(*profile, extents);
   if (peak.point >= 0) {
     const ir::MemoryPoint& point = profile->memory.points[static_cast<size_t>(peak.point)];
     const ir::Node& node = profile->graph.node(point.at);

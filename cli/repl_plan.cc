@@ -1,33 +1,22 @@
 // cli/repl_plan.cc -- `:plan` and `:why`: the session's train section planned for a machine, as
-// `colauto plan` does with the same defaults (0.9 of a device's memory, every mesh).
+// `colauto plan` does, with the program's mesh and plan sections and the same defaults.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include <fmt/format.h>
 
-#include "backend/cpu/thread_pool.h"
-#include "backend/run_memory.h"
+#include "cli/plan_request.h"
 #include "cli/repl_commands.h"
 #include "cli/repl_graph.h"
-#include "frontend/section_data.h"
-#include "ir/passes.h"
 #include "planner/explain.h"
-#include "planner/machines.h"
 #include "planner/plan_text.h"
-#include "planner/planner.h"
 
 namespace cad::cli {
 namespace {
 
-struct Machine {
-  int64_t devices = 1;
-  std::string cluster;  // empty: this one
-};
-
-// "8 dgx_a100", "8", "dgx_a100" or "".
-Result<Machine> machine_of(const std::string& text) {
-  Machine machine;
+// "8 dgx_a100", "8", "dgx_a100" or "", as the flags of `colauto plan`.
+Result<CommonOptions> machine_of(const std::string& text) {
+  CommonOptions machine;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(' ', at), text.size());
     const std::string word = text.substr(at, end - at);
@@ -35,79 +24,47 @@ Result<Machine> machine_of(const std::string& text) {
     if (word.empty()) continue;
     int64_t number = 0;
     const auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error == std::errc() && last == word.data() + word.size()) {
-      if (number < 1 || number > 1'000'000) {
-        return make_error(DiagId::E0503, fmt::format("`{}` is no number of devices", word),
-                          kExitUsage);
-      }
-      machine.devices = number;
-    } else {
-      machine.cluster = word;
+    const bool whole = last == word.data() + word.size();
+    if (whole && (error != std::errc() || number < 1)) {
+      return make_error(DiagId::E0503, fmt::format("`{}` is no number of devices", word),
+                        kExitUsage);
     }
+    if (whole ? machine.gpus.has_value() : !machine.cluster.empty()) {
+      Diagnostic twice = make_error(
+          DiagId::E0503,
+          fmt::format("`{}`: there is one {} already", word, whole ? "number" : "cluster"),
+          kExitUsage);
+      return twice.help("write a number of devices and a cluster, as in `:plan 8 dgx_a100`");
+    }
+    if (whole)
+      machine.gpus = number;
+    else
+      machine.cluster = word;
   }
   return machine;
 }
 
-struct Planned {
-  std::shared_ptr<ir::Graph> graph;  // what the planning refers to
-  planner::Planning planning;
-};
-
-Result<Planned> plan_of(const Session& session, const Machine& machine) {
+Result<planner::Planning> plan_of(const Session& session, const CommonOptions& machine,
+                                  std::shared_ptr<ir::Graph>& graph) {
   const frontend::Module& module = session.module();
   CAD_TRY(spec, frontend::lower_train(module));
-  Planned planned;
-  planned.graph =
-      std::make_shared<ir::Graph>(ir::run_passes(spec.forward, ir::passes_before_autodiff()));
-  const ir::Graph& graph = *planned.graph;
-  if (auto unbound = free_dim(graph, spec.bindings)) return *unbound;
-  CAD_TRY(machines, planner::program_machines(module));
-  CAD_TRY(cluster,
-          planner::choose_cluster(machines, machine.cluster, machine.devices,
-                                  {backend::ThreadPool::available_cores(),
-                                   static_cast<double>(backend::RunMemory::machine_bytes())}));
-  CAD_TRY(meshes, planner::meshes(cluster, static_cast<int>(machine.devices)));
-  planner::PlanRequest request;
-  request.graph = &graph;
-  request.training = planner::training_of(spec, graph);
-  request.cluster = cluster;
-  request.meshes = meshes;
-  const frontend::SectionData* sections = frontend::section_data(module);
-  double fraction = 0.9;
-  if (sections != nullptr && !sections->machines.plans.empty()) {
-    const frontend::PlanSpec& plan = sections->machines.plans.back();
-    fraction = plan.budget_fraction.value_or(fraction);
-    request.budget = plan.budget_bytes.value_or(0);
-  }
-  if (!(request.budget > 0)) request.budget = fraction * cluster.device.memory;
-  if (graph.batch_dim.valid()) {
-    const auto rows = graph.dim(graph.batch_dim).size.evaluate(spec.bindings);
-    if (rows.ok()) request.rows = static_cast<double>(rows.value * spec.accumulate);
-  }
-  planned.planning = planner::make_plan(request);
-  const planner::Planning& planning = planned.planning;
-  if (planning.problem != nullptr && planning.feasible) return planned;
-  Diagnostic error =
-      make_error(DiagId::E0901,
-                 planning.problem == nullptr
-                     ? fmt::format("no mesh of {} devices suits the program", machine.devices)
-                     : fmt::format("no plan fits {} a device", planner::bytes_text(request.budget)),
-                 kExitNoPlan);
-  if (planning.least_peak > 0)
-    error.note(fmt::format("the least that was found needs {} a device",
-                           planner::bytes_text(planning.least_peak)));
-  error.help("more devices, as in `:plan 8`, or a smaller batch: `:set B=1`");
-  return error;
+  graph = graph_to_plan(spec);
+  if (auto unbound = free_dim(*graph, spec.bindings)) return *unbound;
+  CAD_TRY(question, plan_question(machine, module, spec, graph));
+  planner::Planning planning = planner::plan_by_rules(question.request);
+  if (auto none = no_plan(question, planning)) return *none;
+  return planning;
 }
 
 }  // namespace
 
 bool repl_plan(ReplContext& context, const std::string& argument) {
-  Result<Machine> machine = machine_of(argument);
+  const Result<CommonOptions> machine = machine_of(argument);
   if (!machine.ok()) return context.fail(machine.error());
-  Result<Planned> planned = plan_of(context.session, *machine);
-  if (!planned.ok()) return context.fail(planned.error());
-  context.print(planner::plan_text(planned->planning.plan, context.session.path()));
+  std::shared_ptr<ir::Graph> graph;
+  const Result<planner::Planning> planning = plan_of(context.session, *machine, graph);
+  if (!planning.ok()) return context.fail(planning.error());
+  context.print(planner::plan_text(planning->plan, context.session.path()));
   return true;
 }
 
@@ -119,11 +76,12 @@ bool repl_why(ReplContext& context, const std::string& argument) {
     error.help("see `:help why`");
     return context.fail(error);
   }
-  Result<Machine> machine = machine_of(argument.substr(blank));
+  const Result<CommonOptions> machine = machine_of(argument.substr(blank));
   if (!machine.ok()) return context.fail(machine.error());
-  Result<Planned> planned = plan_of(context.session, *machine);
-  if (!planned.ok()) return context.fail(planned.error());
-  Result<std::string> text = planner::explain(planned->planning, name);
+  std::shared_ptr<ir::Graph> graph;
+  const Result<planner::Planning> planning = plan_of(context.session, *machine, graph);
+  if (!planning.ok()) return context.fail(planning.error());
+  const Result<std::string> text = planner::explain(*planning, name);
   if (!text.ok()) return context.fail(text.error());
   context.print(*text);
   return true;

@@ -23,7 +23,8 @@ class Liveness {
     ValueId occupant;
   };
 
-  // Points of the region. `boundary`: by step, whether a gradient is computed there or before.
+  // Every point of the region, in order. `backward`: by step, whether a gradient is computed there
+  // or before.
   std::vector<MemoryPoint> region(RegionId id, const std::vector<Destination>& destinations,
                                   const std::vector<char>& backward) {
     Work w;
@@ -199,30 +200,7 @@ class Liveness {
       if (inside || w.steps->empty()) continue;
       points.push_back({(*w.steps)[step].nodes.back(), back, {live.begin(), live.end()}});
     }
-    return undominated(std::move(points));
-  }
-
-  // A point below another for every binding cannot be the peak.
-  static bool below(const MemoryPoint& a, const MemoryPoint& b) {
-    size_t at = 0;
-    for (const auto& [product, bytes] : a.terms) {
-      while (at < b.terms.size() && b.terms[at].first < product) ++at;
-      if (at == b.terms.size() || b.terms[at].first != product || b.terms[at].second < bytes)
-        return false;
-    }
-    return true;
-  }
-  static std::vector<MemoryPoint> undominated(std::vector<MemoryPoint> points) {
-    std::vector<MemoryPoint> kept;
-    for (size_t i = 0; i < points.size(); ++i) {
-      bool drop = false;
-      for (size_t j = 0; j < points.size() && !drop; ++j) {
-        if (i == j || !below(points[i], points[j])) continue;
-        drop = !below(points[j], points[i]) || j < i;
-      }
-      if (!drop) kept.push_back(points[i]);
-    }
-    return kept;
+    return points;
   }
 
   const Graph& g_;
@@ -230,6 +208,29 @@ class Liveness {
   LiveMemory& out_;
   std::map<std::vector<DimId>, int32_t> index_;
 };
+
+// A point below another for every binding cannot be the peak.
+bool below(const MemoryPoint& a, const MemoryPoint& b) {
+  size_t at = 0;
+  for (const auto& [product, bytes] : a.terms) {
+    while (at < b.terms.size() && b.terms[at].first < product) ++at;
+    if (at == b.terms.size() || b.terms[at].first != product || b.terms[at].second < bytes)
+      return false;
+  }
+  return true;
+}
+std::vector<MemoryPoint> undominated(const std::vector<MemoryPoint>& points) {
+  std::vector<MemoryPoint> kept;
+  for (size_t i = 0; i < points.size(); ++i) {
+    bool drop = false;
+    for (size_t j = 0; j < points.size() && !drop; ++j) {
+      if (i == j || !below(points[i], points[j])) continue;
+      drop = !below(points[j], points[i]) || j < i;
+    }
+    if (!drop) kept.push_back(points[i]);
+  }
+  return kept;
+}
 
 // The innermost node behind a loop's result.
 NodeId maker(const Graph& g, ValueId value) {
@@ -283,9 +284,10 @@ LiveMemory live_memory(const Graph& g, const StepGroups& groups, const std::vect
     }
   }
   Liveness liveness(g, groups, out);
-  out.points = liveness.region(
+  out.course = liveness.region(
       RegionId{0}, std::vector<Liveness::Destination>(g.region(RegionId{0}).results.size()),
       backward);
+  out.points = undominated(out.course);
   return out;
 }
 

@@ -31,7 +31,8 @@ struct SavedValue {
 
 struct LiveMemory {
   std::vector<std::vector<DimId>> products;
-  std::vector<MemoryPoint> points;  // those that can be the peak: none is below another
+  std::vector<MemoryPoint> course;  // every step in order, those of a loop's body once
+  std::vector<MemoryPoint> points;  // those of them that can be the peak: none is below another
   std::vector<SavedValue> saved;
   [[nodiscard]] Amount bytes(const MemoryPoint& point) const;
 };

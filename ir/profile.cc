@@ -374,4 +374,21 @@ Profile::Peak Profile::peak(const std::vector<double>& extents) const {
   return best;
 }
 
+std::vector<double> Profile::course(const std::vector<double>& extents) const {
+  std::vector<double> products, out;
+  for (const std::vector<DimId>& dims : memory.products) {
+    double product = 1;
+    for (DimId dim : dims) product *= extents[static_cast<size_t>(dim.index)];
+    products.push_back(product);
+  }
+  const double persistent = total.persistent_bytes().at(extents);
+  for (const MemoryPoint& point : memory.course) {
+    double bytes = persistent;
+    for (const auto& [product, size] : point.terms)
+      bytes += static_cast<double>(size) * products[static_cast<size_t>(product)];
+    out.push_back(bytes);
+  }
+  return out;
+}
+
 }  // namespace cad::ir

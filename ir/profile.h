@@ -87,6 +87,8 @@ struct Profile {
   };
   // The point of a micro-batch at which most is alive.
   [[nodiscard]] Peak peak(const std::vector<double>& extents) const;
+  // Bytes at each point of memory.course, persistent and transient; NaN where a size is free.
+  [[nodiscard]] std::vector<double> course(const std::vector<double>& extents) const;
 };
 
 // Of a train section.

@@ -210,6 +210,7 @@ Result<std::vector<Axis>> parse_axes(const std::string& text) {
     const auto [stop, error] = std::from_chars(part.data() + equals + 1, last, size);
     if (error != std::errc() || stop != last)
       return none(fmt::format("the size of `{}` is no whole number", name));
+    if (size < 1) return none(fmt::format("the size of `{}` is below 1", name));
     axes.push_back({name, size});
   }
   return axes;

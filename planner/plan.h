@@ -29,6 +29,13 @@ struct PlanTensor {
   int body = 0;      // index into Plan::bodies
 };
 
+// One collective of one tensor.
+struct PlanStep {
+  std::string kind;               // "all-gather", ..
+  std::vector<std::string> axes;  // by name
+  double bytes = 0, seconds = 0;
+};
+
 struct PlanOp {
   std::string path, op;
   int node = -1;         // id in the forward graph
@@ -36,6 +43,12 @@ struct PlanOp {
   NamedLayout strategy;  // per mesh axis: the dim that the op's loops are split by; "" unused
   std::string saved;     // "saved", "recomputed", "" (not needed in the backward pass)
   int body = 0;
+  // Of the whole group, at its last op; of one execution of the body, all micro-batches.
+  double forward_s = 0, backward_s = 0, recompute_s = 0;  // without collectives but in recompute_s
+  double saved_bytes = 0;                                 // kept for the backward pass
+  double transient_bytes = 0;                             // alive while its backward pass runs
+  // Inside the group, for one micro-batch: sums of a softmax over a split dim, say.
+  std::vector<PlanStep> forward_steps, backward_steps;
 };
 
 // Steps from one layout to another; what a lowering inserts between two ops.
@@ -43,15 +56,12 @@ struct PlanConversion {
   std::string value, to;  // path of the value, of its user
   std::string phase;      // "forward", "backward", "recompute", "update"
   NamedLayout from_layout, to_layout;
-  struct Step {
-    std::string kind;               // "all-gather", ..
-    std::vector<std::string> axes;  // by name
-    double bytes = 0, seconds = 0;
-  };
-  std::vector<Step> steps;
+  std::vector<PlanStep> steps;
   double count = 1;  // times a step
   int body = 0;
   bool parameter = false;
+  int group = -1;       // of ops, that waits for it; -1: of the update
+  bool inside = false;  // between two ops of the group: its recompute_s holds it
 };
 
 // One kind of collective, summed up over a training step.
@@ -67,10 +77,13 @@ struct PlanCollective {
 struct PlanBody {
   std::string path;  // of the loop, "h"; empty: the top level
   int parent = -1;
-  int64_t count = 1;  // how often its pattern runs
-  int period = 1;     // iterations of the pattern
-  int position = 0;   // within the pattern
-  int run = 0;        // number of the run within the loop
+  int64_t count = 1;       // how often its pattern runs
+  int period = 1;          // iterations of the pattern
+  int position = 0;        // within the pattern
+  int run = 0;             // number of the run within the loop
+  int after = 0;           // groups of the parent that run before the loop
+  double saved_bytes = 0;  // that no op of the body accounts for: what enters an iteration
+  double again_bytes = 0;  // alive while an iteration's backward pass runs
 };
 
 struct Predicted {
@@ -98,10 +111,12 @@ struct Alternative {
 struct Plan {
   std::string name = "auto";
   std::string cluster;
-  int devices = 1;
+  int devices = 1;    // that the plan uses
+  int offered = 1;    // that were asked for: the rest stays idle
   double budget = 0;  // bytes a device
   double memory = 0;  // of the device
   double rows = 0;    // batch rows of a step
+  double micro_batches = 1;
   std::vector<Axis> axes;
   Predicted predicted;
   SolverReport solver;

@@ -54,20 +54,33 @@ json solver_json(const SolverReport& s) {
           {"meshes_dropped", s.meshes_dropped}};
 }
 
+json steps_json(const std::vector<PlanStep>& steps) {
+  json out = json::array();
+  for (const PlanStep& s : steps)
+    out.push_back({{"kind", s.kind}, {"axes", s.axes}, {"bytes", s.bytes}, {"seconds", s.seconds}});
+  return out;
+}
+std::vector<PlanStep> steps_of(const json& j) {
+  std::vector<PlanStep> out;
+  for (const json& step : j)
+    out.push_back({step.at("kind").get<std::string>(),
+                   step.at("axes").get<std::vector<std::string>>(), step.at("bytes").get<double>(),
+                   step.at("seconds").get<double>()});
+  return out;
+}
+
 json conversion_json(const PlanConversion& c) {
-  json steps = json::array();
-  for (const PlanConversion::Step& s : c.steps)
-    steps.push_back(
-        {{"kind", s.kind}, {"axes", s.axes}, {"bytes", s.bytes}, {"seconds", s.seconds}});
   return {{"value", c.value},
           {"to", c.to},
           {"phase", c.phase},
           {"from_layout", layout_json(c.from_layout)},
           {"to_layout", layout_json(c.to_layout)},
-          {"steps", steps},
+          {"steps", steps_json(c.steps)},
           {"count", c.count},
           {"body", c.body},
-          {"parameter", c.parameter}};
+          {"parameter", c.parameter},
+          {"group", c.group},
+          {"inside", c.inside}};
 }
 
 Plan plan_of(const json& j) {
@@ -75,10 +88,12 @@ Plan plan_of(const json& j) {
   p.name = j.at("name").get<std::string>();
   p.cluster = j.at("cluster").get<std::string>();
   p.devices = j.at("devices").get<int>();
+  p.offered = j.at("offered").get<int>();
   p.budget = j.at("budget_bytes").is_null() ? std::numeric_limits<double>::infinity()
                                             : j.at("budget_bytes").get<double>();
   p.memory = j.at("memory_bytes").get<double>();
   p.rows = j.at("rows").get<double>();
+  p.micro_batches = j.at("micro_batches").get<double>();
   for (const json& a : j.at("mesh").at("axes"))
     p.axes.push_back({a.at("name").get<std::string>(), a.at("size").get<int>()});
   const json& q = j.at("predicted");
@@ -111,7 +126,9 @@ Plan plan_of(const json& j) {
   for (const json& b : j.at("bodies"))
     p.bodies.push_back({b.at("path").get<std::string>(), b.at("parent").get<int>(),
                         b.at("count").get<int64_t>(), b.at("period").get<int>(),
-                        b.at("position").get<int>(), b.at("run").get<int>()});
+                        b.at("position").get<int>(), b.at("run").get<int>(),
+                        b.at("after").get<int>(), b.at("saved_bytes").get<double>(),
+                        b.at("again_bytes").get<double>()});
   for (const json& t : j.at("tensors"))
     p.tensors.push_back({t.at("path").get<std::string>(), t.at("role").get<std::string>(),
                          t.at("dims").get<std::vector<std::string>>(), layout_of(t.at("layout")),
@@ -119,7 +136,11 @@ Plan plan_of(const json& j) {
   for (const json& o : j.at("ops"))
     p.ops.push_back({o.at("path").get<std::string>(), o.at("op").get<std::string>(),
                      o.at("node").get<int>(), o.at("group").get<int>(), layout_of(o.at("strategy")),
-                     o.at("saved").get<std::string>(), o.at("body").get<int>()});
+                     o.at("saved").get<std::string>(), o.at("body").get<int>(),
+                     o.at("forward_s").get<double>(), o.at("backward_s").get<double>(),
+                     o.at("recompute_s").get<double>(), o.at("saved_bytes").get<double>(),
+                     o.at("transient_bytes").get<double>(), steps_of(o.at("forward_steps")),
+                     steps_of(o.at("backward_steps"))});
   for (const json& c : j.at("conversions")) {
     PlanConversion v;
     v.value = c.at("value").get<std::string>();
@@ -127,13 +148,12 @@ Plan plan_of(const json& j) {
     v.phase = c.at("phase").get<std::string>();
     v.from_layout = layout_of(c.at("from_layout"));
     v.to_layout = layout_of(c.at("to_layout"));
-    for (const json& step : c.at("steps"))
-      v.steps.push_back({step.at("kind").get<std::string>(),
-                         step.at("axes").get<std::vector<std::string>>(),
-                         step.at("bytes").get<double>(), step.at("seconds").get<double>()});
+    v.steps = steps_of(c.at("steps"));
     v.count = c.at("count").get<double>();
     v.body = c.at("body").get<int>();
     v.parameter = c.at("parameter").get<bool>();
+    v.group = c.at("group").get<int>();
+    v.inside = c.at("inside").get<bool>();
     p.conversions.push_back(std::move(v));
   }
   for (const json& c : j.at("collectives"))
@@ -148,6 +168,35 @@ Plan plan_of(const json& j) {
   return p;
 }
 
+// What a file can say that no plan is; empty: nothing.
+std::string contradiction(const Plan& p) {
+  const auto known = [&](int body) {
+    return body >= 0 && body < static_cast<int>(p.bodies.size());
+  };
+  if (p.axes.empty()) return "its mesh has no axes";
+  if (p.bodies.empty()) return "it has no `bodies`";
+  for (size_t b = 0; b < p.bodies.size(); ++b) {
+    const PlanBody& body = p.bodies[b];
+    if (b > 0 ? body.parent < 0 || body.parent >= static_cast<int>(b) : body.parent != -1)
+      return fmt::format("the parent of body {} does not stand before it", b);
+    if (body.count < 1 || body.period < 1) return fmt::format("body {} does not run", b);
+  }
+  for (const PlanOp& op : p.ops) {
+    if (!known(op.body)) return fmt::format("there is no body {}", op.body);
+    if (op.strategy.size() != p.axes.size())
+      return fmt::format("the strategy of `{}` is not one entry an axis", op.path);
+  }
+  for (const PlanTensor& t : p.tensors) {
+    if (!known(t.body)) return fmt::format("there is no body {}", t.body);
+    if (t.layout.size() != p.axes.size())
+      return fmt::format("the layout of `{}` is not one entry an axis", t.path);
+  }
+  for (const PlanConversion& c : p.conversions) {
+    if (!known(c.body)) return fmt::format("there is no body {}", c.body);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string plan_json(const Plan& p) {
@@ -160,7 +209,10 @@ std::string plan_json(const Plan& p) {
                       {"count", b.count},
                       {"period", b.period},
                       {"position", b.position},
-                      {"run", b.run}});
+                      {"run", b.run},
+                      {"after", b.after},
+                      {"saved_bytes", b.saved_bytes},
+                      {"again_bytes", b.again_bytes}});
   for (const PlanTensor& t : p.tensors)
     tensors.push_back({{"path", t.path},
                        {"role", t.role},
@@ -175,7 +227,14 @@ std::string plan_json(const Plan& p) {
                    {"group", o.group},
                    {"strategy", layout_json(o.strategy)},
                    {"saved", o.saved},
-                   {"body", o.body}});
+                   {"body", o.body},
+                   {"forward_s", o.forward_s},
+                   {"backward_s", o.backward_s},
+                   {"recompute_s", o.recompute_s},
+                   {"saved_bytes", o.saved_bytes},
+                   {"transient_bytes", o.transient_bytes},
+                   {"forward_steps", steps_json(o.forward_steps)},
+                   {"backward_steps", steps_json(o.backward_steps)}});
   for (const PlanConversion& c : p.conversions) conversions.push_back(conversion_json(c));
   for (const PlanCollective& c : p.collectives)
     collectives.push_back({{"kind", c.kind},
@@ -194,9 +253,11 @@ std::string plan_json(const Plan& p) {
                     {"name", p.name},
                     {"cluster", p.cluster},
                     {"devices", p.devices},
+                    {"offered", p.offered},
                     {"memory_bytes", p.memory},
                     {"budget_bytes", std::isfinite(p.budget) ? json(p.budget) : json(nullptr)},
                     {"rows", p.rows},
+                    {"micro_batches", p.micro_batches},
                     {"mesh", {{"axes", axes}}},
                     {"predicted", predicted_json(p.predicted)},
                     {"solver", solver_json(p.solver)},
@@ -224,7 +285,9 @@ Result<Plan> read_plan(const std::string& path, const std::string& text) {
     return bad(fmt::format("its schema is {}, this program reads {}", j["schema"].get<int64_t>(),
                            kPlanSchema));
   try {  // the library's only way to say that a key is missing or of another type
-    return plan_of(j);
+    Plan plan = plan_of(j);
+    if (const std::string why = contradiction(plan); !why.empty()) return bad(why);
+    return plan;
   } catch (const json::exception& e) {
     return bad(e.what());
   }

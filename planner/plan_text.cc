@@ -52,6 +52,11 @@ std::string count_text(double n) {
   return digits;
 }
 
+// At least three digits: 0.0123, 4.85, 5,981.
+std::string rate_text(double n) {
+  return n < 100 ? fmt::format("{:.3g}", n) : count_text(n);
+}
+
 struct Part {
   char mark;
   double value;
@@ -90,10 +95,19 @@ std::string mesh_text(const Plan& plan) {
 
 std::string head(const Plan& plan, const std::string& program) {
   const Predicted& p = plan.predicted;
-  std::string out = fmt::format("{}: {} device{} of {}, mesh {}", program, plan.devices,
-                                plan.devices == 1 ? "" : "s", plan.cluster, mesh_text(plan));
+  const bool idle = plan.devices < plan.offered;
+  std::string out = fmt::format(
+      "{}: {}{} device{} of {}, mesh {}", program, count_text(plan.devices),
+      idle ? fmt::format(" of {}", count_text(plan.offered)) : "",
+      (idle ? plan.offered : plan.devices) == 1 ? "" : "s", plan.cluster, mesh_text(plan));
   if (plan.name != "auto") out += fmt::format(", plan {}", plan.name);
-  out += "\n\n";
+  out += "\n";
+  if (idle)
+    out += fmt::format("{} device{} idle: a step on more than {} would be slower\n",
+                       count_text(plan.offered - plan.devices),
+                       plan.offered - plan.devices == 1 ? " stays" : "s stay",
+                       count_text(plan.devices));
+  out += "\n";
   const std::vector<Part> time = {
       {'#', p.compute_s, "compute " + seconds_text(p.compute_s)},
       {'r', p.recompute_s, "recompute " + seconds_text(p.recompute_s)},
@@ -103,7 +117,7 @@ std::string head(const Plan& plan, const std::string& program) {
       {'o', p.optimizer_s, "optimizer " + seconds_text(p.optimizer_s)}};
   out += fmt::format("step    {} {}", bar(time, p.step_s), seconds_text(p.step_s));
   if (plan.rows > 0 && p.step_s > 0)
-    out += fmt::format(", {} rows/s", count_text(plan.rows / p.step_s));
+    out += fmt::format(", {} rows/s", rate_text(plan.rows / p.step_s));
   out += fmt::format("\n        {}\n", legend(time));
   const std::vector<Part> memory = {
       {'p', p.params_bytes, "parameters " + bytes_text(p.params_bytes)},
@@ -111,18 +125,25 @@ std::string head(const Plan& plan, const std::string& program) {
       {'o', p.optimizer_bytes, "optimizer " + bytes_text(p.optimizer_bytes)},
       {'a', p.activation_bytes, "saved activations " + bytes_text(p.activation_bytes)},
       {'t', p.transient_bytes, "for a moment " + bytes_text(p.transient_bytes)}};
-  out += fmt::format("memory  {} {} of {} a device\n        {}\n",
-                     bar(memory, std::isfinite(plan.budget) ? plan.budget : p.peak_bytes),
-                     bytes_text(p.peak_bytes),
-                     std::isfinite(plan.budget) ? bytes_text(plan.budget) : "unlimited",
-                     legend(memory));
+  const bool limited = std::isfinite(plan.budget);
+  const std::string share = limited && plan.budget > 0
+                                ? fmt::format(" of {} a device, {:.3g} %", bytes_text(plan.budget),
+                                              p.peak_bytes / plan.budget * 100)
+                                : " a device, without a limit";
+  out += fmt::format("memory  {} {}{}\n        {}\n",
+                     bar(memory, limited ? plan.budget : p.peak_bytes), bytes_text(p.peak_bytes),
+                     share, legend(memory));
   const SolverReport& s = plan.solver;
   out += fmt::format("solver  {}", s.status);
-  if (s.status == "optimal" || s.status == "within the gap" || s.status == "feasible")
+  if (s.bound > 0)
     out += fmt::format(": no plan is faster than {} (gap {:.2f} %)", seconds_text(s.bound),
                        s.gap * 100);
-  if (s.meshes > 1) out += fmt::format("; {} meshes, {} dropped", s.meshes, s.meshes_dropped);
-  out += fmt::format("; {}\n", seconds_text(s.wall_s));
+  else if (s.status == "feasible")
+    out += ": how much faster another plan could be is not known";
+  if (s.meshes > 1)
+    out += fmt::format("; {} meshes tried, {} of them dropped by their bound", s.meshes,
+                       s.meshes_dropped);
+  out += fmt::format("; found in {}\n", seconds_text(s.wall_s));
   return out;
 }
 
@@ -140,10 +161,12 @@ std::vector<Line> op_lines(const Plan& plan, int body, bool joined) {
   for (size_t i = 0; i < plan.ops.size();) {
     size_t j = i;
     bool saved = false, again = false, any_split = false;
+    double kept = 0;  // bytes
     NamedLayout split(plan.axes.size());
     for (; j < plan.ops.size() && plan.ops[j].group == plan.ops[i].group; ++j) {
       saved = saved || plan.ops[j].saved == "saved";
       again = again || plan.ops[j].saved == "recomputed";
+      kept += plan.ops[j].saved_bytes;
       for (size_t a = 0; a < split.size(); ++a) {
         if (split[a].empty()) split[a] = plan.ops[j].strategy[a];
         any_split = any_split || !split[a].empty();
@@ -156,8 +179,12 @@ std::vector<Line> op_lines(const Plan& plan, int body, bool joined) {
       const bool bare = last.path == last.op;
       line.what = (bare ? "" : last.path + ": ") +
                   (n == 1 ? last.op : fmt::format("{} and {} more", last.op, n - 1));
-      line.split = any_split ? layout_text(split, plan.axes) : "the same everywhere";
-      line.saved = saved && again ? "part saved" : saved ? "saved" : again ? "recomputed" : "";
+      line.split = any_split ? layout_text(split, plan.axes) : "whole on every device";
+      line.saved = saved && again ? "part saved"
+                   : saved        ? "saved"
+                   : kept > 0     ? (again ? "operands saved, recomputed" : "operands saved")
+                   : again        ? "recomputed"
+                                  : "";
       if (joined && !lines.empty() && lines.back() == line)
         ++lines.back().count;
       else
@@ -179,7 +206,8 @@ std::string body_title(const Plan& plan, size_t b) {
 }
 
 std::string table_of(const std::vector<Line>& lines) {
-  size_t what = 0, split = 0;
+  static const std::string kWhat = "op", kSplit = "split", kSaved = "for the backward pass";
+  size_t what = kWhat.size(), split = kSplit.size();
   const auto name = [](const Line& l) {
     return l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : "");
   };
@@ -187,7 +215,8 @@ std::string table_of(const std::vector<Line>& lines) {
     what = std::max(what, name(l).size());
     split = std::max(split, l.split.size());
   }
-  std::string out;
+  if (lines.empty()) return "  no ops\n";
+  std::string out = fmt::format("  {:<{}}  {:<{}}  {}\n", kWhat, what, kSplit, split, kSaved);
   for (const Line& l : lines) {
     std::string line = fmt::format("  {:<{}}  {:<{}}  {}", name(l), what, l.split, split, l.saved);
     while (line.back() == ' ') line.pop_back();
@@ -279,7 +308,7 @@ std::string collectives(const Plan& plan) {
   std::vector<PlanCollective> list = plan.collectives;
   std::stable_sort(list.begin(), list.end(),
                    [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-  std::string out = "\ncollectives of a step\n";
+  std::string out = "\ncollectives of a step: how many, bytes of one, time of all\n";
   for (const PlanCollective& c : list) {
     out += fmt::format("  {:<14} over {:<8} {:<9} {:>7} x {:>10}  {:>9}\n", c.kind, c.axis, c.phase,
                        count_text(c.count), bytes_text(c.bytes), seconds_text(c.seconds));
@@ -289,9 +318,11 @@ std::string collectives(const Plan& plan) {
 
 std::string alternatives(const Plan& plan) {
   if (plan.alternatives.empty()) return "";
-  std::string out = "\nalternatives\n";
+  std::string out = "\nalternatives: step, against this plan, memory of a device, mesh\n";
+  const double own = plan.predicted.step_s;
   for (const Alternative& a : plan.alternatives) {
-    out += fmt::format("  {:<24} {:>10}  {:>11}  {}{}\n", a.name, seconds_text(a.step_s),
+    out += fmt::format("  {:<24} {:>10}  {:>6}  {:>11}  {}{}\n", a.name, seconds_text(a.step_s),
+                       own > 0 ? fmt::format("{:.3g}x", a.step_s / own) : "",
                        bytes_text(a.peak_bytes), a.mesh, a.feasible ? "" : "  OOM");
   }
   return out;

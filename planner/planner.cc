@@ -112,7 +112,7 @@ class Planner {
   }
 
   [[nodiscard]] std::shared_ptr<Problem> built(const Mesh& mesh) const {
-    return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_));
+    return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_, r_.rules));
   }
 
   // One device is a candidate too: small models run fastest on one.
@@ -198,6 +198,7 @@ class Planner {
     plan.budget = r_.budget;
     plan.memory = r_.cluster.device.memory;
     plan.rows = r_.rows;
+    plan.offered = r_.meshes[0].devices();
     std::stable_sort(alternatives_.begin(), alternatives_.end(), [](const auto& a, const auto& b) {
       return a.feasible != b.feasible ? a.feasible : a.step_s < b.step_s;
     });

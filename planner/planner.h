@@ -28,6 +28,7 @@ struct PlanRequest {
   std::string name = "auto";  // or a baseline
   bool alternatives = true;   // price the baselines too
   double rows = 0;
+  PlanRules rules;     // of the program; a baseline knows none
   double proof_s = 2;  // for each of at most three meshes, where the gap is above 1 %
 };
 
@@ -42,6 +43,8 @@ struct Planning {
   std::vector<std::string> impossible;    // ops whose annotations no mesh (so far) can honour
   std::vector<std::string> contributors;  // "parameters 4.0 GB", largest first, of that plan
 };
+// With the request's rules as they are; plan_by_rules() (planner/plan_rules.h) also gives way where
+// they leave no plan, and says what they do.
 Planning make_plan(const PlanRequest& request);
 
 }  // namespace cad::planner

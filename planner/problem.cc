@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "planner/problem_site.h"
+#include "planner/rules_followed.h"
 
 namespace cad::planner {
 
@@ -30,7 +31,8 @@ class Builder {
                                    *problem.conversions,
                                    problem.training,
                                    problem.model,
-                                   problem.extents} {}
+                                   problem.extents,
+                                   problem.rules} {}
 
   void run() {
     make_regions(RegionId{0}, 1);
@@ -77,7 +79,7 @@ class Builder {
     }
     const bool carries = own != nullptr && own->carry.valid();
     if (carries) {
-      r.entry = add_hub(r, own->carry, false);
+      r.entry = add_hub(r, own->carry, false, true);
       producer_[own->carry.index] = r.entry;
     }
     const auto order = s_.order.find(r.region.index);
@@ -90,13 +92,13 @@ class Builder {
       const LoopSite& loop = s_.loops[static_cast<size_t>(-1 - member)];
       RegionProblem::Child& c = r.children[child++];
       if (!loop.carry.valid()) continue;
-      c.entry = add_hub(r, loop.init, true);
+      c.entry = add_hub(r, loop.init, true, true);
       users_[loop.init.index].push_back({User::Kind::kHub, c.entry, 0});
-      c.exit = add_hub(r, loop.result, false);
+      c.exit = add_hub(r, loop.result, false, true);
       producer_[loop.result.index] = c.exit;
     }
     if (carries) {
-      r.exit = add_hub(r, own->carry, true);
+      r.exit = add_hub(r, own->carry, true, true);
       users_[own->next.index].push_back({User::Kind::kHub, r.exit, 0});
     }
     if (r.region.index == 0 && s_.loss.valid()) add_sink(r);
@@ -105,8 +107,14 @@ class Builder {
     connect_params(r, index);
   }
 
-  // The copy of a value that several users share. `unpaid`: its memory is counted elsewhere.
-  int add_hub(RegionProblem& r, ValueId value, bool unpaid) {
+  // `checkpoint: all` keeps nothing inside a loop but what enters an iteration.
+  [[nodiscard]] bool keeps_nothing(const RegionProblem& r) const {
+    return p_.rules.checkpointing == Checkpointing::kAll && r.region.index != 0;
+  }
+
+  // The copy of a value that several users share. `unpaid`: its memory is counted elsewhere;
+  // `carry`: it enters or leaves an iteration.
+  int add_hub(RegionProblem& r, ValueId value, bool unpaid, bool carry) {
     VariableInfo v;
     v.kind = VariableInfo::Kind::kHub;
     v.value = value;
@@ -117,6 +125,7 @@ class Builder {
     for (size_t l = 0; l < layouts.size(); ++l) {
       if (axes_with(layouts[l], p_.mesh, kPartial) != 0) continue;
       for (const Copy copy : {Copy::kNone, Copy::kCopy, Copy::kVia}) {
+        if (copy == Copy::kCopy && !carry && keeps_nothing(r)) continue;
         Choice choice;
         if (copy == Copy::kCopy && !unpaid)
           choice.saved = static_cast<float>(bytes_on_device(c_, value, layouts[l]));
@@ -163,7 +172,7 @@ class Builder {
       const std::vector<User> users = users_[index];
       if (users.size() > 1 &&
           r.variables[static_cast<size_t>(source)].kind == VariableInfo::Kind::kSite) {
-        const int hub = add_hub(r, value, false);
+        const int hub = add_hub(r, value, false, false);
         pair(r, source, value, {User::Kind::kHub, hub, 0});
         source = hub;
       }
@@ -264,7 +273,7 @@ class Builder {
         } else if (need != 0) {
           if (available != kAvailableNo) {
             again = forward;
-          } else if (from_hub) {
+          } else if (from_hub || keeps_nothing(r)) {
             possible = false;
           } else {  // the converted operand itself is saved
             pair.saved(i, j) = static_cast<float>(bytes[static_cast<size_t>(j)]);
@@ -323,10 +332,11 @@ class Builder {
     const double state = p_.training.state_bytes.empty()
                              ? 8
                              : p_.training.state_bytes[static_cast<size_t>(use.param)];
+    const std::vector<char> wished = wished_layouts(use, layouts);
     for (size_t o = 0; o < layouts.size(); ++o) {
       if (axes_with(layouts[o], p_.mesh, kPartial) != 0) continue;
       for (size_t s = 0; s < layouts.size(); ++s) {
-        if (!coarser(layouts[s], layouts[o]) || !pinned_so(use, layouts[s])) continue;
+        if (!coarser(layouts[s], layouts[o]) || wished[s] == 0) continue;
         if (!trained && s != o) continue;
         for (const int gradient : gradients(static_cast<int>(s), static_cast<int>(o), trained)) {
           Choice c;
@@ -367,6 +377,22 @@ class Builder {
     const bool named = std::all_of(pins.begin(), pins.end(),
                                    [&](const ir::Pin& pin) { return type.has(pin.dim); });
     return pins.empty() || !named || honours(stored, type, pins, p_.mesh);
+  }
+
+  // Storage layouts that honour the annotations and, of those, follow most `shard` rules.
+  [[nodiscard]] std::vector<char> wished_layouts(const Use& use,
+                                                 const std::vector<Layout>& layouts) const {
+    std::vector<char> out(layouts.size(), 0);
+    std::vector<int> followed(layouts.size(), -1);
+    int most = -1;
+    for (size_t s = 0; s < layouts.size(); ++s) {
+      if (!pinned_so(use, layouts[s]) || axes_with(layouts[s], p_.mesh, kPartial) != 0) continue;
+      followed[s] =
+          rules_followed(p_.rules, s_.graph->type(use.seen), layouts[s], *s_.graph, p_.mesh);
+      most = std::max(most, followed[s]);
+    }
+    for (size_t s = 0; s < layouts.size(); ++s) out[s] = most >= 0 && followed[s] == most ? 1 : 0;
+    return out;
   }
 
   [[nodiscard]] std::vector<int> gradients(int stored, int updated, bool trained) const {
@@ -450,7 +476,7 @@ class Builder {
 }  // namespace
 
 Problem make_problem(const SiteGraph& sites, const Mesh& mesh, const Training& training,
-                     const CostModel& model) {
+                     const CostModel& model, const PlanRules& rules) {
   Problem problem;
   problem.graph = sites.graph;
   problem.sites = &sites;
@@ -458,6 +484,7 @@ Problem make_problem(const SiteGraph& sites, const Mesh& mesh, const Training& t
   problem.conversions = std::make_unique<Conversions>(mesh);
   problem.training = training;
   problem.model = model;
+  problem.rules = rules;
   problem.extents = dim_extents(*sites.graph, training.bindings);
   Builder(problem, sites).run();
   return problem;

@@ -19,6 +19,7 @@
 #include "planner/compute_cost.h"
 #include "planner/conversion.h"
 #include "planner/fold.h"
+#include "planner/plan_rules.h"
 #include "planner/sites.h"
 #include "planner/strategy.h"
 
@@ -66,12 +67,22 @@ enum class Copy : uint8_t {
 };  // of a hub in the backward pass: none, the copy
     // itself is saved, converted again
 
+// A value that one node of a site gives in a layout in which another does not want it.
+struct InsideConversion {
+  ir::ValueId value;
+  Layout from, to;
+  int node = 0;  // that wants it: an index into Site::nodes
+  bool gradient = false;
+};
+
 struct SiteOption {
   std::vector<int8_t> split;  // by axis: index into SiteNode::dims, -1 unused, -2-i flow
   std::vector<int> inputs, params, outputs;        // layouts: indices of the values' tables
   std::vector<Assignment> assignments;             // by node of the site
   std::vector<Layout> results;                     // by node: of its first result
   std::vector<InnerCollective> forward, backward;  // inside the site
+  std::vector<int> forward_of;                     // by `forward`: the node that it belongs to
+  std::vector<InsideConversion> inside;
   double forward_s = 0, backward_s = 0, forward_comm = 0, backward_comm = 0;
   std::vector<float> again_s;  // by node: seconds when only it runs again, collectives included
 };
@@ -85,6 +96,7 @@ struct VariableInfo {
   // kSite: choices are options x variants of the site
   std::vector<SiteOption> options;
   std::vector<ir::DimId> dims;
+  std::vector<int> one_of;  // by dim: the index that splits use for it and what it is renamed to
   // by choice
   std::vector<int> option, variant;      // kSite
   std::vector<int> layout;               // kHub: of the copy; kParam: storage
@@ -130,6 +142,7 @@ struct Problem {
   std::unique_ptr<Conversions> conversions;
   Training training;
   CostModel model;
+  PlanRules rules;  // what was left out for them: planner/plan_rules.h
   Extents extents;
   std::vector<RegionProblem> regions;  // [0] is the top level
   // Names of ops and parameters whose annotations this mesh cannot honour; nothing can be searched
@@ -138,7 +151,7 @@ struct Problem {
 };
 
 Problem make_problem(const SiteGraph& sites, const Mesh& mesh, const Training& training,
-                     const CostModel& model);
+                     const CostModel& model, const PlanRules& rules = {});
 
 // Choices of one execution of a region.
 struct BodyPlan;

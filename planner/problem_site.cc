@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "planner/rules_followed.h"
 
 namespace cad::planner {
 
@@ -54,9 +55,11 @@ class SiteBuilder {
   }
 
   VariableInfo build() {
+    for (const DimId d : v_.dims) v_.one_of.push_back(class_.at(d.index));
     std::vector<int8_t> split(c_.mesh.axes.size(), -1);
     enumerate(split, 0);
     if (c_.model.every_contraction && is_contraction()) drop_unused();
+    if (!c_.rules.shard.empty()) follow_rules();
     make_choices();
     return std::move(v_);
   }
@@ -75,6 +78,21 @@ class SiteBuilder {
     std::vector<SiteOption> kept;
     for (SiteOption& o : v_.options) {
       if (used(o) == most) kept.push_back(std::move(o));
+    }
+    v_.options = std::move(kept);
+  }
+
+  // The options that follow as many `shard` rules as any does.
+  void follow_rules() {
+    std::vector<int> followed;
+    int most = 0;
+    for (const SiteOption& o : v_.options) {
+      followed.push_back(rules_followed(c_.rules, v_, o, g_, c_.mesh));
+      most = std::max(most, followed.back());
+    }
+    std::vector<SiteOption> kept;
+    for (size_t i = 0; i < followed.size(); ++i) {
+      if (followed[i] == most) kept.push_back(std::move(v_.options[i]));
     }
     v_.options = std::move(kept);
   }
@@ -213,12 +231,30 @@ class SiteBuilder {
   [[nodiscard]] bool kept_so(const Variant& variant) const {
     switch (g_.value(site_.outputs[0]).saving) {
       case ir::Saving::kAuto:
-        return true;
+        return checkpointed_so(variant);
       case ir::Saving::kKeep:
       case ir::Saving::kCheckpoint:
         return variant.kept == Kept::kSaved;
       case ir::Saving::kRecompute:
         return variant.kept != Kept::kSaved;
+    }
+    return true;
+  }
+
+  // Whether the plan section's `checkpoint` allows it.
+  [[nodiscard]] bool checkpointed_so(const Variant& variant) const {
+    const auto runs_again = [](const Variant& v) {
+      return v.kept == Kept::kAgain ||
+             std::any_of(v.again.begin(), v.again.end(), [](char c) { return c != 0; });
+    };
+    switch (c_.rules.checkpointing) {
+      case Checkpointing::kAuto:
+        return true;
+      case Checkpointing::kNone:
+        return !runs_again(variant) ||
+               std::all_of(site_.variants.begin(), site_.variants.end(), runs_again);
+      case Checkpointing::kAll:
+        return site_.region.index == 0 || (variant.kept != Kept::kSaved && variant.saved.empty());
     }
     return true;
   }
@@ -261,6 +297,7 @@ class SiteBuilder {
       const ConversionTable& t = table_of(c_, seen);
       const int a = t.index(from), b = t.index(to);
       if (a < 0 || b < 0 || !std::isfinite(t.seconds(a, b))) return false;
+      o.inside.push_back({seen, from, to, static_cast<int>(node), gradient});
       forward += t.seconds(a, b);
       again_comm[node] += t.seconds(a, b);
       if (gradient) backward += t.backward_seconds(a, b);
@@ -303,6 +340,7 @@ class SiteBuilder {
         forward += s;
         again_comm[i] += s;
         o.forward.push_back(inner);
+        o.forward_of.push_back(static_cast<int>(i));
       }
       if (!site_.active) continue;
       for (const InnerCollective& inner : strategies[i].backward) {

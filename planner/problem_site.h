@@ -13,6 +13,7 @@ struct SiteContext {
   const Training& training;
   const CostModel& model;
   const Extents& extents;
+  const PlanRules& rules;
 };
 
 const ConversionTable& table_of(const SiteContext& c, ir::ValueId value);

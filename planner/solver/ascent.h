@@ -15,6 +15,13 @@ struct Best {
   std::vector<int> choices;  // original choices by node of the problem; empty: none
 };
 
+// How far apart the looks at the clock are: on a busy machine one sweep of a large problem takes
+// seconds, and the work must end before the deadline, not at the first look behind it.
+struct Pace {
+  double last = -1;    // when the clock was looked at
+  double longest = 0;  // seconds between looks, lately
+};
+
 // When to stop and what counts as better.
 struct Rules {
   double deadline = 0;      // steady clock seconds
@@ -22,7 +29,8 @@ struct Rules {
   double tolerance = 1e-9;  // relative, otherwise
   // The largest bound that still leaves room for something better than `cost`.
   double limit(double cost) const;
-  bool out_of_time() const;
+  bool out_of_time() const;  // or would be by the next look
+  std::shared_ptr<Pace> pace = std::make_shared<Pace>();
 };
 
 double clock_s();

@@ -1,0 +1,33 @@
+// cli/plan_request.h -- what the planner is asked: machine, meshes, budget and rules from the
+// flags, then from the program's `mesh`, `cluster` and `plan` sections. For `plan` and the REPL's
+// `:plan` and `:why`. The search itself: planner/planner.h.
+#pragma once
+
+#include <memory>
+
+#include "cli/command.h"
+#include "frontend/module.h"
+#include "ir/training.h"
+#include "planner/planner.h"
+
+namespace cad::cli {
+
+struct PlanQuestion {
+  std::shared_ptr<ir::Graph> graph;  // what the request refers to
+  planner::PlanRequest request;
+};
+
+// The forward graph that is planned.
+std::shared_ptr<ir::Graph> graph_to_plan(const ir::TrainSpec& spec);
+
+// Of --devices, --gpus, --cluster, --mesh, --budget, --plan and the sections of the program; all
+// dims of the graph are bound. Without `--mesh` and `mesh` the axes are those that annotations and
+// `plan` name, in every size, or else every factorisation of the device count. E0503 a bad budget,
+// E0802 too many devices, E0803 a mesh that does not suit, E0804 no such machine.
+Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::Module& module,
+                                   const ir::TrainSpec& spec, std::shared_ptr<ir::Graph> graph);
+
+// E0901, when there is no plan or none that fits: by how much, what takes most, what would help.
+std::optional<Diagnostic> no_plan(const PlanQuestion& question, const planner::Planning& planning);
+
+}  // namespace cad::cli

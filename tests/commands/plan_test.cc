@@ -1,0 +1,250 @@
+// tests/commands/plan_test.cc -- `colauto plan` as people type it: files it writes and reads, the
+// program's mesh and plan sections, and input that is wrong in every way that was thought of. What
+// the plans are: tests/planner.
+#include <nlohmann/json.hpp>
+
+#include "tests/commands/command_testing.h"
+
+namespace cad {
+namespace {
+
+using nlohmann::json;
+
+const std::string kModel =
+    "dim B, D = 64, F = 256\n"
+    "layer Mlp(x: [B, D]) -> [B, D] {\n"
+    "  return Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n}\n"
+    "model Net(x: [B, D]) -> [B, D] {\n  repeat 3 as h { x = x + Mlp(x) }\n  return x\n}\n"
+    "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+    "  optimizer: adam(lr: 1e-3)\n  B: 64\n  steps: 1\n}\n";
+
+class PlanCommand : public Commands {
+ protected:
+  void SetUp() override {
+    Commands::SetUp();
+    write("net.cad", kModel);
+  }
+  // The program with further sections.
+  void with(const std::string& sections) const { write("net.cad", kModel + sections + "\n"); }
+  Output plan(const std::string& flags) const { return run("plan net.cad " + flags); }
+  void expect(const std::string& flags, int status, const std::string& part) const {
+    const Output out = plan(flags);
+    EXPECT_EQ(out.status, status) << flags << "\n" << out.out << out.err;
+    EXPECT_TRUE(contains(out.out + out.err, part)) << flags << "\n" << out.out << out.err;
+    EXPECT_FALSE(contains(out.err, "internal")) << flags << "\n" << out.err;
+  }
+};
+
+TEST_F(PlanCommand, WritesAPictureAndADocumentAndReadsItAgain) {
+  const Output first = plan("--gpus 4 --cluster dgx_a100 --svg p.svg --json");
+  ASSERT_EQ(first.status, 0) << first.err;
+  const json document = json::parse(first.out, nullptr, false);
+  ASSERT_TRUE(document.is_object());
+  EXPECT_EQ(document["offered"], 4);
+  const std::string svg = read("p.svg");
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
+  EXPECT_TRUE(contains(svg, "one iteration of h of 3"));
+  write("p.json", first.out);
+  EXPECT_EQ(plan("--gpus 4 --cluster dgx_a100 --diff p.json").out, "the plans are the same\n");
+  const Output again = run("plan net.cad --plan p.json --json");
+  EXPECT_EQ(again.out, first.out);
+  const Output changed = plan("--gpus 4 --cluster dgx_a100 --budget 1MiB --diff p.json");
+  EXPECT_TRUE(contains(changed.out, "budget: ") || changed.status == 3) << changed.out;
+  expect("--gpus 4 --cluster dgx_a100 --svg /nowhere/p.svg", 1, "E0602");
+}
+
+TEST_F(PlanCommand, SectionsOfTheProgramCount) {
+  with("mesh m { axes: (dp: 2, tp: 2) }\nplan { shard { B: dp, F: tp }, budget: 1 GiB }");
+  const Output out = plan("--cluster dgx_a100 --json --set B=65536");
+  ASSERT_EQ(out.status, 0) << out.err;
+  const json document = json::parse(out.out);
+  EXPECT_EQ(document["budget_bytes"], 1073741824.0);
+  if (document["devices"] == 4) {
+    EXPECT_EQ(document["mesh"]["axes"], json::parse(R"([{"name":"dp","size":2},
+                                                        {"name":"tp","size":2}])"));
+    for (const json& op : document["ops"]) {
+      EXPECT_NE(op["strategy"][1], "B") << op;
+      EXPECT_NE(op["strategy"][0], "F") << op;
+    }
+  }
+  expect("--cluster dgx_a100 --gpus 8", 2, "the mesh `dp=2,tp=2` has 4 devices, 8 are asked for");
+  expect("--cluster dgx_a100 --mesh dp=4", 2, "the mesh `dp=4` lacks the axis `tp`");
+  expect("--cluster dgx_a100 --mesh dp=4,tq=1", 2, "did you mean `tq`?");
+}
+
+TEST_F(PlanCommand, NamedAxesGetEverySize) {
+  with("plan { shard { B: none, F: tp } }");
+  const Output out = plan("--cluster dgx_a100 --gpus 4 --json --set B=65536");
+  ASSERT_EQ(out.status, 0) << out.err;
+  const json document = json::parse(out.out);
+  ASSERT_EQ(document["mesh"]["axes"].size(), 1U);  // `none` is no axis
+  EXPECT_EQ(document["mesh"]["axes"][0]["name"], "tp");
+  with("plan { shard { B: a, F: b, D: c, x: d } }");
+  expect("--cluster dgx_a100 --gpus 4", 65, "unknown");
+}
+
+TEST_F(PlanCommand, CheckpointIsAConstraint) {
+  with("plan { checkpoint: none }");
+  const Output none = plan("--cluster dgx_a100 --gpus 1 --json");
+  with("plan { checkpoint: all }");
+  const Output all = plan("--cluster dgx_a100 --gpus 1 --json");
+  ASSERT_EQ(none.status, 0) << none.err;
+  ASSERT_EQ(all.status, 0) << all.err;
+  const json a = json::parse(none.out), b = json::parse(all.out);
+  EXPECT_GT(a["predicted"]["activation_bytes"], b["predicted"]["activation_bytes"]);
+  EXPECT_LT(a["predicted"]["recompute_s"], b["predicted"]["recompute_s"]);
+  for (const json& op : a["ops"]) EXPECT_NE(op["saved"], "recomputed");
+  // what fits only when things run again
+  const double most = a["predicted"]["peak_bytes"], least = b["predicted"]["peak_bytes"];
+  with("plan { checkpoint: none }");
+  expect("--cluster dgx_a100 --gpus 1 --budget " +
+             std::to_string(static_cast<int64_t>((most + least) / 2)) + "B",
+         3, "`checkpoint: none` rules out the plans that fit");
+}
+
+TEST_F(PlanCommand, MeshesThatAreNone) {
+  for (const char* mesh : {"dp", "dp=", "=2", "dp=x", "dp=0", "dp=-1", "dp=2,dp=2", "dp=2,,tp=2",
+                           "dp=99999999999999999999", "dp=2;tp=2", "2", "'dp=2 tp=2'", "''x"})
+    expect(std::string("--cluster dgx_a100 --mesh ") + mesh, 2, "E0803");
+  expect("--cluster dgx_a100 --mesh a=2,b=2,c=2,d=2", 2, "at most 3");
+  expect("--cluster dgx_a100 --gpus 8 --mesh dp=3", 2,
+         "the mesh `dp=3` has 3 devices, 8 are asked for");
+  expect("--cluster dgx_a100 --mesh a=2147483647,b=2147483647,c=2147483647", 2, "E0802");
+  EXPECT_EQ(plan("--cluster dgx_a100 --mesh dp=8,tp=1").status, 0);
+  EXPECT_EQ(plan("--cluster dgx_a100 --mesh dp=1").status, 0);
+}
+
+TEST_F(PlanCommand, BudgetsThatAreNone) {
+  for (const char* budget : {"0", "-1", "-5GiB", "nan", "inf", "x", "8GG", "101%", "0%", "1e30GiB"})
+    expect(std::string("--cluster dgx_a100 --gpus 2 --budget=") + budget, 2, "E0503");
+  expect("--cluster dgx_a100 --gpus 2 --budget 1B", 3, "no plan fits 1 B a device");
+  expect("--cluster dgx_a100 --gpus 2 --budget 1KB", 3, "the least that was found needs");
+  EXPECT_EQ(plan("--cluster dgx_a100 --gpus 2 --budget 8000PiB").status, 2);
+  EXPECT_EQ(plan("--cluster dgx_a100 --gpus 2 --budget 8000000TiB").status, 0);
+  with("plan { budget: 0 }");
+  expect("--cluster dgx_a100 --gpus 2", 65, "error");
+  with("plan { budget: 1.5 }");
+  expect("--cluster dgx_a100 --gpus 2", 65, "error");
+  with("plan { budget: 0.000001 }");
+  expect("--cluster dgx_a100 --gpus 2", 3, "no plan fits");
+}
+
+TEST_F(PlanCommand, MachinesThatAreNone) {
+  expect("--cluster nowhere --gpus 2", 2, "there is no cluster `nowhere`");
+  expect("--cluster dgx_a10 --gpus 2", 2, "did you mean `dgx_a100`?");
+  expect("--cluster dgx_a100 --gpus 0", 2, "below 1");
+  expect("--cluster dgx_a100 --gpus -3", 2, "below 1");
+  expect("--cluster dgx_a100 --gpus 1000000", 2, "E0802");
+  expect("--cluster dgx_a100 --gpus 9223372036854775807", 2, "E0802");
+  expect("--cluster dgx_a100 --gpus 99999999999999999999", 2, "too large");
+  expect("--cluster pairs_a100 --gpus 16", 2, "has 8 devices, 16 are asked for");
+  expect("--devices 2 --gpus 2", 2, "E0502");
+  with("cluster big { device: a100_80, nodes: 1000000, per_node: 1000, intra: link(300 GB/s, 5 us), "
+       "inter: link(25 GB/s, 12 us) }");
+  EXPECT_EQ(plan("--cluster big --gpus 16").status, 0);
+  expect("--cluster big --gpus 1000000", 2, "at most 131072 devices");
+}
+
+TEST_F(PlanCommand, FilesThatAreNoPlans) {
+  const Output good = plan("--gpus 2 --cluster dgx_a100 --json");
+  ASSERT_EQ(good.status, 0);
+  json document = json::parse(good.out);
+  const auto wrong = [&](const std::string& text, const std::string& part) {
+    write("p.json", text);
+    for (const char* flag : {"--plan p.json", "--gpus 2 --cluster dgx_a100 --diff p.json"}) {
+      const Output out = plan(flag);
+      EXPECT_EQ(out.status, 66) << text.substr(0, 80) << out.out << out.err;
+      EXPECT_TRUE(contains(out.err, "E0902") && contains(out.err, part)) << out.err;
+    }
+  };
+  for (const char* text : {"", "[", "[]", "null", "3", "\"x\"", "{}", "{\"schema\": \"1\"}", "\xff\xfe"})
+    wrong(text, "is not a plan");
+  wrong(std::string(100'000, '['), "is not a plan");
+  wrong("{\"schema\": 2}", "its schema is 2");
+  wrong("{\"schema\": 1}", "is not a plan");
+  const auto changed = [&](const char* pointer, const json& value, const std::string& part) {
+    json other = document;
+    other[json::json_pointer(pointer)] = value;
+    wrong(other.dump(), part);
+  };
+  changed("/ops/0/body", 99, "there is no body 99");
+  changed("/ops/0/body", -1, "there is no body -1");
+  changed("/ops/0/strategy", json::array(), "not one entry an axis");
+  changed("/tensors/0/layout", json::array({"B", "B", "B", "B"}), "not one entry an axis");
+  changed("/tensors/0/body", 1000, "there is no body 1000");
+  changed("/conversions", json::array({json::object()}), "is not a plan");
+  changed("/mesh/axes", json::array(), "its mesh has no axes");
+  changed("/bodies", json::array(), "it has no `bodies`");
+  changed("/bodies/1/parent", 1, "does not stand before it");
+  changed("/bodies/1/count", 0, "does not run");
+  changed("/devices", "eight", "is not a plan");
+  changed("/predicted/step_s", nullptr, "is not a plan");
+  expect("--plan none.json", 66, "E0601");
+  expect("--plan zero9", 2, "no plan is called `zero9`");
+  expect("--gpus 2 --cluster dgx_a100 --diff none.json", 66, "E0601");
+  expect("--gpus 2 --cluster dgx_a100 --why ''", 2, "E0904");
+  expect("--gpus 2 --cluster dgx_a100 --why nothing", 2, "no op or parameter `nothing`");
+}
+
+// Models that planners trip over: nothing to train, nothing to do, one of everything, primes.
+TEST_F(PlanCommand, OddModels) {
+  const auto model = [&](const std::string& dims, const std::string& body, const std::string& batch) {
+    write("net.cad", "dim B, " + dims + "\nmodel Net(x: [B, D]) -> [B, D] {\n" + body +
+                         "}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+                         "  loss: mse(Net(x), y)\n  optimizer: sgd(lr: 1e-3)\n  B: " +
+                         batch + "\n  steps: 1\n}\n");
+    for (const char* machine : {"--gpus 1 --cluster dgx_a100", "--gpus 8 --cluster dgx_a100",
+                                "--gpus 7 --cluster dgx_a100", "--devices 2",
+                                "--gpus 8 --cluster pairs_a100 --mesh a=2,b=2,c=2"}) {
+      const Output out = plan(std::string(machine) + " --svg p.svg");
+      EXPECT_TRUE(out.status == 0 || out.status == 65) << body << machine << out.out << out.err;
+      EXPECT_FALSE(contains(out.err, "internal") || contains(out.out, "nan") ||
+                   contains(out.out, "inf "))
+          << body << machine << out.out << out.err;
+      if (out.status == 0) EXPECT_TRUE(contains(out.out, "solver")) << out.out;
+    }
+  };
+  const std::string weights = "  param w : [D] = ones\n";
+  model("D = 1", weights + "  return x * w\n", "1");
+  model("D = 7919", weights + "  return x * w\n", "2");
+  model("D = 3, E = 5", "  return Linear[E -> D](Linear[D -> E](x))\n", "7");
+  model("D = 3", "  return x\n", "4");  // no parameters
+  model("D = 3", weights + "  repeat 1 as h { x = x * w }\n  return x\n", "4");
+  model("D = 3", weights + "  repeat 0 as h { x = x * w }\n  return x\n", "4");
+  model("D = 4, E = D", "  repeat 2 as a { repeat 2 as b { repeat 2 as c {\n"
+        "    x = relu(Linear[D -> D](x)) } } }\n  return x\n", "4");
+  model("D = 1000000", weights + "  return x * w\n", "1000000");
+}
+
+// Five hundred layers of different widths: nothing to fold.
+TEST_F(PlanCommand, ManyDifferentLayers) {
+  std::string dims = "dim B", body;
+  for (int i = 0; i <= 200; ++i) dims += ", D" + std::to_string(i) + " = " + std::to_string(16 + i);
+  for (int i = 0; i < 200; ++i)
+    body += "  h" + std::to_string(i + 1) + " = relu(Linear[D" + std::to_string(i) + " -> D" +
+            std::to_string(i + 1) + "](h" + std::to_string(i) + "))\n";
+  write("net.cad", dims + "\nmodel Net(h0: [B, D0]) -> [B, D200] {\n" + body +
+                       "  return h200\n}\ntrain t {\n"
+                       "  data: synthetic(x: f32[B, D0], y: f32[B, D200])\n"
+                       "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: 64\n"
+                       "  steps: 1\n}\n");
+  const Output out = plan("--gpus 4 --cluster dgx_a100");
+  EXPECT_EQ(out.status, 0) << out.err;
+}
+
+TEST_F(PlanCommand, IdleDevicesAreSaid) {
+  const Output out = plan("--gpus 8 --cluster dgx_a100 --set B=1");
+  ASSERT_EQ(out.status, 0) << out.err;
+  EXPECT_TRUE(contains(out.out, "net.cad: 1 of 8 devices of dgx_a100")) << out.out;
+  EXPECT_TRUE(contains(out.out, "7 devices stay idle: a step on more than 1 would be slower\n"))
+      << out.out;
+}
+
+TEST_F(PlanCommand, SlowStepsHaveDigits) {
+  const Output out = plan("--devices 1 --set B=1 --set D=8192 --set F=65536");
+  ASSERT_EQ(out.status, 0) << out.err;
+  EXPECT_FALSE(contains(out.out, ", 0 rows/s")) << out.out;
+}
+
+}  // namespace
+}  // namespace cad
