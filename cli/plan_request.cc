@@ -155,6 +155,22 @@ std::string pins_of(const ir::Graph& graph) {
   return out;
 }
 
+// A `repeat` of no iterations: there is nothing in it to split.
+std::optional<Diagnostic> empty_loop(const ir::Graph& graph, const ir::Bindings& bindings) {
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op != ir::Op::kRepeat) continue;
+    const ir::Dim& dim = graph.dim(node.loop.dim);
+    const auto count = dim.size.evaluate(bindings);
+    if (!count.ok() || count.value >= 1) continue;
+    Diagnostic error = make_error(
+        DiagId::E0901,
+        fmt::format("the `repeat` as `{}` runs 0 times: no plan is made for it", dim.name),
+        kExitNoPlan);
+    return error.help("give it a count of at least 1, or take it out");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::shared_ptr<ir::Graph> graph_to_plan(const ir::TrainSpec& spec) {
@@ -167,6 +183,7 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   const frontend::PlanSpec* plan = sections == nullptr || sections->machines.plans.empty()
                                        ? nullptr
                                        : &sections->machines.plans.back();
+  if (auto error = empty_loop(*graph, spec.bindings)) return *error;
   PlanQuestion question;
   planner::PlanRequest& request = question.request;
   request.rules = rules_of(plan);
@@ -232,9 +249,9 @@ std::optional<Diagnostic> no_plan(const PlanQuestion& question, const planner::P
   for (const std::string& note : planning.plan.notes) error.note(note);
   if (least > 0)
     error.help(
-        fmt::format("give it `--budget {:.0f}B`, more devices (`--gpus`), or a smaller batch "
-                    "with more `accumulate`",
-                    least));
+        fmt::format("give it more memory (`--budget {0:.0f}B`, in a program `plan {{ budget: "
+                    "{1:.0f} MiB }}`), more devices, or a smaller batch with more `accumulate`",
+                    least, std::ceil(least / 0x1p20)));
   return error;
 }
 

@@ -29,9 +29,9 @@ std::string bar(double part, double whole) {
   return std::string(std::min(width, kBarWidth), '#');
 }
 
-// The highest of the steps that fall into each of `width` columns, as blocks of eight heights;
-// `most` is the highest.
-std::string sparkline(const std::vector<double>& values, size_t width, double most) {
+// The highest of the steps that fall into each of `width` columns, as blocks of eight heights
+// between `least` and `most`.
+std::string sparkline(const std::vector<double>& values, size_t width, double least, double most) {
   static const char* const kBlocks[] = {"\u2581", "\u2582", "\u2583", "\u2584",
                                         "\u2585", "\u2586", "\u2587", "\u2588"};
   constexpr double kHeights = std::size(kBlocks);
@@ -43,13 +43,13 @@ std::string sparkline(const std::vector<double>& values, size_t width, double mo
     const double value =
         *std::max_element(values.begin() + static_cast<std::ptrdiff_t>(from),
                           values.begin() + static_cast<std::ptrdiff_t>(std::max(to, from + 1)));
-    const double height = most > 0 ? std::ceil(value / most * kHeights) : 1;
+    const double height = most > least ? std::ceil((value - least) / (most - least) * kHeights) : 1;
     out += kBlocks[static_cast<size_t>(std::clamp(height, 1.0, kHeights)) - 1];
   }
   return out;
 }
 
-// Memory step by step, forward and backward apart.
+// Memory step by step above what is there all the time, forward and backward apart.
 std::string course_lines(const ir::Profile& profile, const std::vector<double>& extents) {
   constexpr size_t kWidth = 64;
   const std::vector<double> bytes = profile.course(extents);
@@ -60,13 +60,14 @@ std::string course_lines(const ir::Profile& profile, const std::vector<double>& 
     return std::max<size_t>(1, static_cast<size_t>(static_cast<double>(steps) / each));
   };
   const double most = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+  const double least = profile.total.persistent_bytes().at(extents);
   const auto line = [&](const char* name, size_t from, size_t to) {
     if (from == to) return std::string();
     const std::vector<double> part(bytes.begin() + static_cast<std::ptrdiff_t>(from),
                                    bytes.begin() + static_cast<std::ptrdiff_t>(to));
     return fmt::format("{:<20} {:>10}  {}\n", name,
                        bytes_text(*std::max_element(part.begin(), part.end())),
-                       sparkline(part, width(to - from), most));
+                       sparkline(part, width(to - from), least, most));
   };
   return line("forward", 0, backward) + line("backward", backward, bytes.size());
 }

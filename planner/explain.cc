@@ -229,6 +229,10 @@ class Explainer {
   [[nodiscard]] std::string flip(const Evaluation& base, const Evaluation& rival) const {
     const double seconds = rival.seconds - base.seconds;
     const double bytes = rival.peak - base.peak;
+    if (std::abs(seconds) <= 1e-6 * base.seconds)
+      return bytes == 0 ? std::string("  the first is as good\n")
+                        : fmt::format("  the first is as fast, and needs {} {} a device\n",
+                                      bytes_text(std::abs(bytes)), bytes > 0 ? "more" : "less");
     if (seconds < 0 && bytes > 0)
       return fmt::format("  the first would win with {} more memory a device\n", bytes_text(bytes));
     if (seconds >= 0 && bytes < 0)

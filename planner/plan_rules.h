@@ -16,7 +16,7 @@ struct Planning;
 // How much of the forward pass may run again in the backward pass.
 enum class Checkpointing : uint8_t {
   kAuto,
-  kNone,  // nothing: all that the backward pass reads is kept
+  kNone,  // no op, but for what a fused backward kernel computes from its operands on the way
   kAll    // everything: of a `repeat`, only what enters an iteration is kept
 };
 

@@ -12,6 +12,7 @@ namespace cad::planner {
 std::string seconds_text(double s) {
   if (s == 0) return "0 s";
   const double a = std::abs(s);
+  if (a >= 1000) return fmt::format("{:.0f} s", s);
   if (a >= 1) return fmt::format("{:.3g} s", s);
   if (a >= 1e-3) return fmt::format("{:.3g} ms", s * 1e3);
   return fmt::format("{:.3g} us", s * 1e6);

@@ -241,22 +241,24 @@ class SiteBuilder {
     return true;
   }
 
-  // Whether the plan section's `checkpoint` allows it.
+  // Whether the plan section's `checkpoint` allows it. What a fused backward kernel computes from
+  // its operands on the way is no running again: no one saves that.
   [[nodiscard]] bool checkpointed_so(const Variant& variant) const {
-    const auto runs_again = [](const Variant& v) {
-      return v.kept == Kept::kAgain ||
-             std::any_of(v.again.begin(), v.again.end(), [](char c) { return c != 0; });
-    };
     switch (c_.rules.checkpointing) {
       case Checkpointing::kAuto:
         return true;
       case Checkpointing::kNone:
-        return !runs_again(variant) ||
-               std::all_of(site_.variants.begin(), site_.variants.end(), runs_again);
+        return variant.kept != Kept::kAgain &&
+               (site_.light || !runs_again(variant) ||
+                std::all_of(site_.variants.begin(), site_.variants.end(), runs_again));
       case Checkpointing::kAll:
         return site_.region.index == 0 || (variant.kept != Kept::kSaved && variant.saved.empty());
     }
     return true;
+  }
+  static bool runs_again(const Variant& v) {
+    return v.kept == Kept::kAgain ||
+           std::any_of(v.again.begin(), v.again.end(), [](char c) { return c != 0; });
   }
 
   std::optional<SiteOption> make_option(const std::vector<int8_t>& split) {

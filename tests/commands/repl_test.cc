@@ -44,8 +44,9 @@ std::string without_times(const std::string& text) {
   std::string out;
   for (const std::string& line : lines_of(text)) {
     const bool timed = line.find(" (median of ") != std::string::npos;
-    out += timed ? std::regex_replace(line, std::regex("[0-9][0-9.,]* ?(us|ms|s)?"), "#")
-                 : std::regex_replace(line, std::regex("found in [0-9.e+]+ (us|ms|s)$"), "found in #");
+    out +=
+        timed ? std::regex_replace(line, std::regex("[0-9][0-9.,]* ?(us|ms|s)?"), "#")
+              : std::regex_replace(line, std::regex("found in [0-9.e+]+ (us|ms|s)$"), "found in #");
     out += "\n";
   }
   return out;
@@ -87,7 +88,8 @@ TEST_F(Repl, ASessionPrintsItsTranscript) {
   expect_transcript(kTests / "repl_session.txt", "small.cad --echo");
 }
 
-// Of planning: `:mem`, `:plan` and `:why` of a program that trains, mesh and plan sections typed in.
+// Of planning: `:mem`, `:plan` and `:why` of a program that trains, mesh and plan sections typed
+// in.
 TEST_F(Repl, ASessionOfPlansPrintsItsTranscript) {
   write("net.cad", file_text(kTests / "repl_plan_program.cad"));
   expect_transcript(kTests / "repl_plan_session.txt", "net.cad --echo");
@@ -234,12 +236,16 @@ TEST_F(Repl, ReloadKeepsWhatWasTyped) {
   write("input", "");
   const std::string change =
       "printf 'dim B, D = 8, T = 4\\nlet scale = 7\\n' > small.cad; sleep 0.1; ";
+  // the file changes only when the session has used the old one
+  const std::string printed =
+      "n=0; until grep -qx 1 .out || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done; ";
   const Output out =
       session("x = normal[D](1.0)\nlet own = scale * 2\nown\n:reload\nown\n:type x\n", "small.cad");
   EXPECT_TRUE(contains(out.out, "\n1\n")) << out.out;
   const std::string command =
       "cd '" + folder_.string() +
-      "' && { echo 'x = normal[D](1.0)'; echo 'let own = scale * 2'; echo own; sleep 1; " + change +
+      "' && { echo 'x = normal[D](1.0)'; echo 'let own = scale * 2'; echo own; " + printed +
+      change +
       "echo :reload; echo own; echo ':type x'; } | NO_COLOR=1 '" COLAUTO_BINARY
       "' repl small.cad > .out 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0);

@@ -1,6 +1,7 @@
 // tests/commands/solve_test.cc -- `colauto solve`: statuses, exit codes and JSON; every solution is
 // computed again by tests/solver/recompute.py, a program of its own. With COLAUTO_IOPDDL set to the
 // folder of the public instances those are solved too (minutes).
+#include <chrono>
 #include <cstdlib>
 
 #include <nlohmann/json.hpp>
@@ -131,7 +132,12 @@ TEST_F(SolveCommand, PublicInstancesSlow) {
                              Public{"U", 300, 1e10, false}}) {
     SCOPED_TRACE(each.name);
     const std::string file = std::string(folder) + "/asplos-2025-iopddl-" + each.name + ".json.gz";
+    const auto start = std::chrono::steady_clock::now();
     const json result = solved(file, "--time " + std::to_string(each.seconds));
+    const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+    RecordProperty(each.name, result["cost"].dump());
+    EXPECT_LE(used.count(), each.seconds + 15.0);  // of them some for recomputing
+    EXPECT_LE(result["seconds"], each.seconds);
     EXPECT_LE(result["cost"], each.most);
     if (each.optimal) {
       EXPECT_EQ(result["status"], "optimal");
