@@ -65,14 +65,16 @@ std::string sections(const Probe& probe) {
     text += fmt::format(", {}: {:.1f} GFLOPS", ir::dtype_name(dtype), rate / 1e9);
   }
   text += fmt::format(", bandwidth: {:.2f} GB/s }}\n\n", bandwidth / 1e9);
-  const backend::ProbedCollective& reduced = probe.all_reduce;
+  text +=
+      "# Devices of one machine are shares of it and talk through its memory. All-reduces:\n"
+      "# devices    4 KiB   32 MiB\n";
+  for (const backend::ProbedCollective& row : probe.all_reduces)
+    text += fmt::format("# {:<7} {:>5.1f} us {:>5.2f} ms\n", row.devices, row.small * 1e6,
+                        row.large * 1e3);
   text += fmt::format(
-      "# Devices of one machine are shares of it and talk through its memory. All-reduce of {}\n"
-      "# devices, 4 KiB: {:.1f} us, {} MiB: {:.2f} ms. The link says what all devices together "
-      "get.\n"
+      "# The link says what all devices together get.\n"
       "cluster host {{ device: host, intra: link({:.2f} GB/s, {:.2f} us) }}\n",
-      reduced.devices, reduced.small * 1e6, reduced.bytes >> 20, reduced.large * 1e3,
-      reduced.bandwidth() * reduced.devices / 1e9, reduced.latency() * 1e6);
+      probe.link_bandwidth() / 1e9, probe.link_latency() * 1e6);
   return text;
 }
 
@@ -83,17 +85,20 @@ json probe_json(const Probe& probe, const std::string& file) {
                         {"size", product.size},
                         {"flops", product.flops}});
   }
+  json collectives = json::array();
+  for (const backend::ProbedCollective& row : probe.all_reduces) {
+    collectives.push_back({{"devices", row.devices},
+                           {"small_s", row.small},
+                           {"large_s", row.large},
+                           {"large_bytes", row.bytes}});
+  }
   return {{"schema", 1},
           {"cores", probe.cores},
           {"memory", probe.memory},
           {"bandwidth", probe.bandwidth},
           {"fork_join_s", probe.fork_join},
           {"products", products},
-          {"all_reduce",
-           {{"devices", probe.all_reduce.devices},
-            {"small_s", probe.all_reduce.small},
-            {"large_s", probe.all_reduce.large},
-            {"large_bytes", probe.all_reduce.bytes}}},
+          {"all_reduces", collectives},
           {"file", file}};
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -16,7 +17,7 @@ enum class Scheme : uint8_t { kData, kMegatron, kGrid };
 struct Baseline {
   const char* name;
   Scheme scheme;
-  int stage;      // of ZeRO: 0 none, 1 states, 2 gradients, 3 parameters
+  int stage;      // of ZeRO over the batch's axis: 0 none, 1 states, 2 gradients, 3 parameters
   bool sequence;  // megatron: sequence dims too
   size_t least_axes, most_axes;
 };
@@ -30,6 +31,7 @@ const std::vector<Baseline>& table() {
       {"zero3", Scheme::kData, 3, false, 1, 1},
       {"megatron", Scheme::kMegatron, 0, false, 1, 2},
       {"megatron-sp", Scheme::kMegatron, 0, true, 1, 2},
+      {"megatron-zero", Scheme::kMegatron, 2, true, 2, 2},
       {"tp2d", Scheme::kGrid, 0, false, 2, 2},
       {"tp3d", Scheme::kGrid, 0, false, 3, 3},
   };
@@ -114,7 +116,7 @@ class Masker {
         else
           allowed = allowed_inner(s, k, v.dims[static_cast<size_t>(d)]);
       }
-      if (!allowed) continue;
+      if (!allowed || !grid_product(s, v, v.options[o])) continue;
       unused[o] = n;
       least = std::min(least, n);
     }
@@ -149,13 +151,46 @@ class Masker {
   }
 
   [[nodiscard]] bool allowed_inner(const Site& s, DimKind k, ir::DimId dim) const {
-    if (k == DimKind::kBatch) return false;
+    // between the products of a cube, rows lie over two of its axes
+    if (k == DimKind::kBatch) return cube() && (s.light || s.params.empty());
     if (s.light) return k == DimKind::kWeight || b_.sequence;
     if (s.params.empty()) return k == DimKind::kWeight;
     for (const Use& use : s.params) {
       if (g_.type(use.seen).has(dim)) return true;
     }
     return false;
+  }
+
+  [[nodiscard]] bool cube() const { return b_.scheme == Scheme::kGrid && axes() == 3; }
+
+  // A product with a weight on a grid. Two axes: SUMMA (Optimus), where the second axis splits
+  // columns of the result, so rows of the input are gathered along it and the weight along the
+  // first; the summed dim is never split. Three: Agarwal et al. 1995 (Bian et al.), where one inner
+  // axis splits columns, the other the summed dim, over which the result is reduce-scattered.
+  [[nodiscard]] bool grid_product(const Site& s, const VariableInfo& v, const SiteOption& o) const {
+    const ir::Node& n = g_.node(s.nodes[0]);
+    if (b_.scheme != Scheme::kGrid || n.op != ir::Op::kContract || s.params.empty()) return true;
+    int columns = 0, summed = 0;
+    for (size_t a = 1; a < axes(); ++a) {
+      if (o.split[a] < 0) continue;
+      const ir::DimId d = v.dims[static_cast<size_t>(o.split[a])];
+      const bool sums = std::find(n.attrs.dims.begin(), n.attrs.dims.end(), d) != n.attrs.dims.end();
+      ++(sums ? summed : columns);
+    }
+    return cube() ? columns <= 1 && summed <= 1 : summed == 0;
+  }
+
+  // What a grid holds between layers: rows over the first axis (of a cube: and one more), columns
+  // over the other.
+  [[nodiscard]] bool grid_rows(const Layout& l, const ir::Type& type) const {
+    int rows = 0, columns = 0;
+    for (size_t a = 0; a < axes(); ++a) {
+      if (l.axis[a] < 0) continue;
+      const DimKind k = kind(type.dims[static_cast<size_t>(l.axis[a])]);
+      if (k == DimKind::kOther || (a == 0 && k != DimKind::kBatch)) return false;
+      ++(k == DimKind::kBatch ? rows : columns);
+    }
+    return columns == 1 && rows == (cube() ? 2 : 1);
   }
 
   std::vector<char> hub(size_t r, size_t index, const VariableInfo& v) const {
@@ -167,11 +202,14 @@ class Masker {
       if (recompute_ && r > 0 && !carry && v.copy[i] == Copy::kCopy) out[i] = 0;
       if (!carry || b_.scheme == Scheme::kData) continue;
       const Layout& l = layouts[static_cast<size_t>(v.layout[i])];
+      if (b_.scheme == Scheme::kGrid) {
+        if (type.has(g_.batch_dim) && !grid_rows(l, type)) out[i] = 0;
+        continue;
+      }
       for (size_t a = 0; a < axes(); ++a) {
         const int8_t x = l.axis[a];
         const DimKind k = x < 0 ? DimKind::kUnused : kind(type.dims[static_cast<size_t>(x)]);
         const bool ok = for_batch(a) ? k == DimKind::kBatch || !type.has(g_.batch_dim)
-                        : b_.scheme == Scheme::kGrid          ? k == DimKind::kWeight
                         : b_.sequence && k == DimKind::kOther ? true
                                                               : k == DimKind::kUnused;
         if (!ok) out[i] = 0;
@@ -203,13 +241,21 @@ class Masker {
     };
     int most = 0;
     for (const int o : v.optimizer) most = std::max(most, split(o));
+    std::map<int, int> most_of;  // by stored layout: whether the batch's axis can split its states
+    for (size_t i = 0; i < v.choices.size(); ++i) {
+      if (splits_batch_axis(v.optimizer[i])) most_of[v.layout[i]] = 1;
+    }
     std::vector<char> out(v.choices.size(), 0);
     for (size_t i = 0; i < out.size(); ++i) {
       const int s = v.layout[i], g = v.gradient[i], o = v.optimizer[i];
       if (b_.scheme == Scheme::kGrid) {
         out[i] = s == o && g == o && split(o) == most ? 1 : 0;
-      } else if (b_.scheme == Scheme::kMegatron) {
+      } else if (b_.scheme == Scheme::kMegatron && b_.stage == 0) {
         out[i] = s == o && (g == o || g < 0) && !splits_batch_axis(o) ? 1 : 0;
+      } else if (b_.scheme == Scheme::kMegatron) {
+        // stored as megatron does, updated in parts: as many as the batch's axis can make of it
+        const bool parts = splits_batch_axis(o) || most_of[s] == 0;
+        out[i] = !splits_batch_axis(s) && parts && (g == o || g < 0) ? 1 : 0;
       } else if (b_.stage == 0) {
         out[i] = split(o) == 0 ? 1 : 0;
       } else {

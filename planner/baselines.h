@@ -5,9 +5,14 @@
 //   dp          every op over the batch; parameters, gradients and states whole on every device
 //   zero1       dp, optimizer states split; zero2: gradients too; zero3: parameters too
 //   megatron    weights' dims over the inner axis, the batch over the outer one (Shoeybi et al.
-//   2019) megatron-sp the same, what lies between the blocks split along the sequence (Korthikanti
-//   2022) tp2d, tp3d  weights and activations split over two or three axes (Optimus; Bian et al.
-//   2021) single      one device
+//               2019); megatron-sp: what lies between the blocks split along the sequence
+//               (Korthikanti et al. 2022); megatron-zero: and states and gradients split over the
+//               outer axis (the distributed optimizer of Megatron-core)
+//   tp2d        SUMMA on a grid: rows over one axis, columns over the other, weights over both
+//               (Xu et al. 2021, Optimus)
+//   tp3d        a cube: every product splits rows, columns and the summed dim, one axis each (Bian
+//               et al. 2021)
+//   single      one device
 #pragma once
 
 #include <optional>

@@ -266,10 +266,11 @@ Training training_of(const ir::TrainSpec& spec, const ir::Graph& graph) {
   return t;
 }
 
-CostModel cost_model(const Device& device) {
+CostModel cost_model(const Device& device, const CostConstants& constants) {
   CostModel model;
-  const CostConstants& constants = fitted_constants();
-  model.seconds = [device](const Work& work) { return compute_seconds(device, work); };
+  model.seconds = [device, constants](const Work& work) {
+    return compute_seconds(device, work, constants);
+  };
   model.memory_bandwidth = device.bandwidth * constants.memory_peak;
   model.overlap = constants.overlap;
   return model;

@@ -17,7 +17,7 @@ namespace cad::planner {
 
 // What the planner needs to know of a train section: bytes of optimizer state, precision, batches.
 Training training_of(const ir::TrainSpec& spec, const ir::Graph& graph);
-CostModel cost_model(const Device& device);
+CostModel cost_model(const Device& device, const CostConstants& constants = fitted_constants());
 
 struct PlanRequest {
   const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()

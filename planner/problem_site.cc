@@ -31,10 +31,17 @@ double bytes_on_device(const SiteContext& c, ValueId value, const Layout& layout
 
 namespace {
 
+struct GradientWork {
+  bool wanted = false;  // there is one, and a gradient flows on
+  bool free = false;    // it is the gradient of the result as it is
+  double matmul = 0, other = 0;
+};
+
 struct NodeWork {
   double matmul = 0, other = 0;  // forward, whole
   double back_matmul = 0, back_other = 0, back_bytes = 0;
   double bytes = 0;
+  std::vector<GradientWork> gradients;  // by operand, each by itself
 };
 
 class SiteBuilder {
@@ -105,13 +112,19 @@ class SiteBuilder {
     w.other = cost.other.at(b);
     w.bytes = cost.read.at(b) + cost.written.at(b);
     const ir::Node& n = g_.node(site_.nodes[i]);
+    w.gradients.resize(n.operands.size());
     double share = 0, parts = 0;  // gradients nobody wants are not computed
     for (size_t k = 0; k < n.operands.size(); ++k) {
       const ir::GradientCost& gradient = site_.backward[i].gradients[k];
       if (!gradient.exists) continue;
-      const double all = gradient.cost.matmul.at(b) + gradient.cost.other.at(b) + 1;
+      GradientWork& work = w.gradients[k];
+      work.matmul = gradient.cost.matmul.at(b);
+      work.other = gradient.cost.other.at(b);
+      work.wanted = c_.sites.active[static_cast<size_t>(n.operands[k].index)] != 0;
+      work.free = work.matmul + work.other + gradient.cost.bytes().at(b) == 0;
+      const double all = work.matmul + work.other + 1;
       parts += all;
-      if (c_.sites.active[static_cast<size_t>(n.operands[k].index)] != 0) share += all;
+      if (work.wanted) share += all;
     }
     if (parts > 0) {
       const ir::OpCost& back = site_.backward[i].total;
@@ -379,49 +392,32 @@ class SiteBuilder {
   }
 
   [[nodiscard]] double& matmul_of(Work& work) const {
-    return g_.node(site_.nodes[0]).op == ir::Op::kAttention ? work.attention_flops
-                                                            : work.matmul_flops;
+    return is_attention() ? work.attention_flops : work.matmul_flops;
   }
 
   void price(SiteOption& o, const std::vector<Strategy>& strategies,
              const std::vector<double>& again_comm) {
-    Work forward, backward;
-    forward.dtype = backward.dtype = g_.type(site_.outputs[0]).dtype;
-    const double bytes = border_bytes(o);
-    forward.bytes = bytes;
-    double whole = 0, back = 0;
+    Work forward;
+    forward.dtype = g_.type(site_.outputs[0]).dtype;
+    forward.bytes = border_bytes(o);
+    double whole = 0;
     for (size_t i = 0; i < work_.size(); ++i) {
-      const double share = strategies[i].share;
-      matmul_of(forward) += work_[i].matmul * share;
-      forward.other_flops += work_[i].other * share;
-      matmul_of(backward) += work_[i].back_matmul * share;
-      backward.other_flops += work_[i].back_other * share;
+      matmul_of(forward) += work_[i].matmul * strategies[i].share;
+      forward.other_flops += work_[i].other * strategies[i].share;
       whole += work_[i].bytes;
-      back += work_[i].back_bytes;
     }
-    if (!site_.light && whole > 0) forward.bytes = std::min(bytes, whole);  // a gather reads rows
-    if (!site_.light) {
-      backward.bytes = whole > 0 ? forward.bytes * back / whole : 0;
-    } else if (site_.active) {
-      backward.bytes = 2 * bytes;
-    }
+    if (!site_.light && whole > 0)  // a gather reads rows
+      forward.bytes = std::min(forward.bytes, whole);
     if (is_contraction()) set_shape(forward, strategies[0]);
-    if (g_.node(site_.nodes[0]).op == ir::Op::kAttention) {
+    if (is_attention()) {
       set_attention(forward, strategies[0]);
-      // kernels skip the blocks that a causal mask hides
-      const double part = g_.node(site_.nodes[0]).attrs.causal ? 0.5 : 1;
-      forward.attention_flops *= part;
-      backward.attention_flops *= part;
+      forward.attention_flops *= hidden_part();
     }
-    backward.m = forward.m;
-    backward.n = forward.n;
-    backward.k = forward.k;
-    o.forward_s = c_.model.seconds(forward);
-    o.backward_s = site_.active && backward.matmul_flops + backward.attention_flops +
-                                           backward.other_flops + backward.bytes >
-                                       0
-                       ? c_.model.seconds(backward)
-                       : 0;
+    o.forward_s = site_.epilogue ? 0 : c_.model.seconds(forward);
+    if (site_.active) {
+      o.backward_s = is_contraction() ? product_gradients(forward, strategies[0])
+                                      : c_.model.seconds(backward_work(o, strategies, forward));
+    }
     for (size_t i = 0; i < work_.size(); ++i) {
       // inside a fused backward kernel: arithmetic only
       Work alone;
@@ -431,6 +427,109 @@ class SiteBuilder {
       const double s = site_.light ? c_.model.seconds(alone) : o.forward_s;
       o.again_s.push_back(static_cast<float>(s + again_comm[i]));
     }
+  }
+
+  // The gradients of m x k by k x n are products of their own: m x n by n x k, and k x m by m x n.
+  // Each reads the result's gradient and the other operand.
+  [[nodiscard]] double product_gradients(const Work& forward, const Strategy& strategy) const {
+    double seconds = 0;
+    for (size_t k = 0; k < 2; ++k) {
+      const GradientWork& gradient = work_[0].gradients[k];
+      if (!gradient.wanted) continue;
+      Work work;
+      work.dtype = forward.dtype;
+      work.matmul_flops = gradient.matmul * strategy.share;
+      work.other_flops = gradient.other * strategy.share;
+      work.bytes = forward.bytes;
+      work.m = k == 0 ? forward.m : forward.k;
+      work.n = k == 0 ? forward.k : forward.n;
+      work.k = k == 0 ? forward.n : forward.m;
+      seconds += c_.model.seconds(work);
+    }
+    return seconds;
+  }
+
+  // Of a site that is no product.
+  [[nodiscard]] Work backward_work(const SiteOption& o, const std::vector<Strategy>& strategies,
+                                   const Work& forward) const {
+    Work work;
+    work.dtype = forward.dtype;
+    work.m = forward.m;
+    work.n = forward.n;
+    work.k = forward.k;
+    double whole = 0, back = 0;
+    for (size_t i = 0; i < work_.size(); ++i) {
+      matmul_of(work) += work_[i].back_matmul * strategies[i].share;
+      work.other_flops += work_[i].back_other * strategies[i].share;
+      whole += work_[i].bytes;
+      back += work_[i].back_bytes;
+    }
+    if (is_attention()) work.attention_flops *= hidden_part();
+    if (site_.light)
+      work.bytes = light_backward_bytes(o);
+    else
+      work.bytes = whole > 0 ? forward.bytes * back / whole : 0;
+    if (site_.light && work.bytes <= 0) return {};
+    return work;
+  }
+
+  // One kernel: it reads the results' gradients and the operands it needs, and writes the operands'
+  // gradients, but for those that are a result's gradient as it is (both sides of a sum). Nothing
+  // to write, nothing to run.
+  [[nodiscard]] double light_backward_bytes(const SiteOption& o) const {
+    const std::vector<char> passed = passed_gradients();
+    const auto bytes = [&](ValueId v, int layout) {
+      return bytes_on_device(c_, v, table_of(c_, v).layouts()[static_cast<size_t>(layout)]);
+    };
+    double read = 0, written = 0;
+    for (size_t i = 0; i < site_.outputs.size(); ++i) {
+      if (c_.sites.active[static_cast<size_t>(site_.outputs[i].index)] != 0)
+        read += bytes(site_.outputs[i], o.outputs[i]);
+    }
+    const Variant& lean = site_.variants[0];
+    const auto add = [&](const std::vector<Use>& uses, const std::vector<int>& layouts,
+                         const std::vector<char>& needs) {
+      for (size_t i = 0; i < uses.size(); ++i) {
+        const Use& use = uses[i];
+        const double all = bytes(use.seen, layouts[i]);
+        if (needs[i] != 0) read += all;
+        const auto& [node, k] = use.places[0];
+        const bool same =
+            use.places.size() == 1 && passed[static_cast<size_t>(node)] != 0 &&
+            work_[static_cast<size_t>(node)].gradients[static_cast<size_t>(k)].free;
+        if (use.gradient && !same) written += all;
+      }
+    };
+    add(site_.inputs, o.inputs, lean.needs);
+    add(site_.params, o.params, lean.needs_param);
+    return written > 0 ? read + written : 0;
+  }
+
+  // By node: the gradient of its result is that of the site's result as it is.
+  [[nodiscard]] std::vector<char> passed_gradients() const {
+    std::vector<char> passed(site_.nodes.size(), 0);
+    std::vector<int> uses(site_.nodes.size(), 0);
+    passed.back() = 1;
+    for (size_t i = site_.nodes.size(); i-- > 0;) {
+      const ir::Node& n = g_.node(site_.nodes[i]);
+      if (i + 1 < site_.nodes.size() && uses[i] != 1) passed[i] = 0;
+      for (size_t k = 0; k < n.operands.size(); ++k) {
+        const auto made = made_.find(behind_renames(n.operands[k]).index);
+        if (made == made_.end()) continue;
+        const size_t from = made->second.first;
+        ++uses[from];
+        passed[from] = passed[i] != 0 && work_[i].gradients[k].free ? 1 : 0;
+      }
+    }
+    return passed;
+  }
+
+  [[nodiscard]] bool is_attention() const {
+    return g_.node(site_.nodes[0]).op == ir::Op::kAttention;
+  }
+  // Kernels skip the blocks that a causal mask hides.
+  [[nodiscard]] double hidden_part() const {
+    return g_.node(site_.nodes[0]).attrs.causal ? 0.5 : 1;
   }
 
   // Rows of queries, rows of keys, channels of a head.

@@ -68,6 +68,7 @@ class Finder {
     ValueId loss = ir::output_value(g_, "loss");
     if (!loss.valid() && !g_.regions[0].results.empty()) loss = g_.regions[0].results[0];
     if (loss.valid()) out_.loss = root(loss).value;
+    mark_epilogues();
     return std::move(out_);
   }
 
@@ -294,6 +295,34 @@ class Finder {
     }
     make_variants(site);
     return site;
+  }
+
+  // Light sites that only add parameters to a product's result which nothing else reads.
+  void mark_epilogues() {
+    std::unordered_map<int, const Site*> products;
+    std::unordered_map<int, int> users;
+    for (const Site& site : out_.sites) {
+      if (g_.node(site.nodes[0]).op == Op::kContract) products[site.outputs[0].index] = &site;
+      for (const Use& use : site.inputs) ++users[use.root.index];
+    }
+    for (const ir::Region& r : g_.regions) {
+      for (ValueId result : r.results) ++users[root(result).value.index];
+      for (NodeId n : r.nodes) {
+        if (g_.node(n).op != Op::kRepeat) continue;
+        for (ValueId operand : g_.node(n).operands) ++users[root(operand).value.index];
+      }
+    }
+    for (Site& site : out_.sites) {
+      if (!site.light || site.inputs.size() != 1 || site.params.empty()) continue;
+      const int from = site.inputs[0].root.index;
+      const auto made = products.find(from);
+      if (made == products.end() || made->second->region != site.region || users[from] != 1)
+        continue;
+      site.epilogue = std::all_of(site.nodes.begin(), site.nodes.end(), [&](NodeId n) {
+        const Op op = g_.node(n).op;
+        return op == Op::kAdd || op == Op::kBroadcast || op == Op::kCast || op == Op::kTranspose;
+      });
+    }
   }
 
   // Values that the gradients of the site's active nodes read.

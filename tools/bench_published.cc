@@ -8,7 +8,9 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,7 +21,6 @@
 #include "planner/collective.h"
 #include "planner/machines.h"
 #include "tools/published_plans.h"
-#include "tools/transformer_estimate.h"
 
 namespace cad::tools {
 namespace {
@@ -27,7 +28,6 @@ namespace {
 using nlohmann::json;
 using planner::Cluster;
 using planner::CostConstants;
-using planner::Link;
 
 // The constants as a vector, for the fit: pointer to member, name, least and greatest value.
 struct Knob {
@@ -62,17 +62,8 @@ Cluster cluster_for(const std::string& name, int64_t devices) {
   return *cluster;
 }
 
-// The library's links hold kFitted's library_link already.
-Cluster with_links(Cluster cluster, const CostConstants& constants) {
-  const double factor = constants.library_link / planner::fitted_constants().library_link;
-  for (std::optional<Link>* link : {&cluster.intra, &cluster.inter}) {
-    if (*link) (*link)->bandwidth *= factor;
-  }
-  return cluster;
-}
-
-TransformerRun read_run(const json& row) {
-  TransformerRun run;
+PublishedRun read_run(const json& row) {
+  PublishedRun run;
   run.hidden = row.at("hidden");
   run.layers = row.at("layers");
   run.heads = row.at("heads");
@@ -83,18 +74,15 @@ TransformerRun read_run(const json& row) {
   run.micro_batch = row.at("micro_batch");
   run.accumulate = row.at("accumulate");
   run.recompute = row.at("recompute");
-  run.zero = row.at("zero");
   run.f16 = row.at("precision") == "f16";
   run.stored_attention = row.at("attention") == "stored";
   run.dropout = row.at("dropout");
-  run.sequence_parallel = row.at("sequence_parallel");
-  run.gradient_bytes = row.at("gradient_bytes");
-  run.overlap = row.at("overlap");
+  run.plan = row.at("plan");
   return run;
 }
 
-Cluster run_cluster(const json& data, const TransformerRun& run) {
-  Cluster cluster = cluster_for(data.at("cluster"), run.gpus);
+Cluster run_cluster(const json& data) {
+  Cluster cluster = cluster_for(data.at("cluster"), data.at("gpus"));
   if (data.contains("network_gbit")) {
     cluster.inter->bandwidth = data.at("network_gbit").get<double>() * 1e9 / 8 /
                                static_cast<double>(cluster.per_node) *
@@ -103,35 +91,75 @@ Cluster run_cluster(const json& data, const TransformerRun& run) {
   return cluster;
 }
 
-Row run_row(const json& data) {
-  const TransformerRun run = read_run(data);
-  const Cluster cluster = run_cluster(data, run);
-  Row row{data.at("group"), data.at("name"), "", 0, true, {}};
-  const auto step = [run, cluster](const CostConstants& constants) {
-    return step_seconds(run, with_links(cluster, constants), constants);
+// Seconds of one layer and micro-batch: what half of the layers add to a step, without what belongs
+// to parameters (their collectives and updates).
+double layer_seconds(PricedRun& whole, PricedRun& half, double layers, const Cluster& cluster,
+                     const CostConstants& constants) {
+  const auto seconds = [&](PricedRun& run) {
+    const planner::Evaluation e = run.price(cluster, constants);
+    return e.compute + e.recompute + e.communicate;
   };
-  for (const auto& [key, value] : data.at("published").items()) {
-    if (key == "tflops") {
-      const double flops = data.at("published").at("step_flops");
-      row.unit = "TFLOPS a GPU";
-      row.predict = [=](const CostConstants& c) { return flops / run.gpus / step(c).total / 1e12; };
-    } else if (key == "step_ms") {
-      row.unit = "ms a step";
-      row.predict = [=](const CostConstants& c) { return step(c).total * 1e3; };
-    } else if (key == "layer_forward_ms") {
-      row.unit = "ms a layer";
-      row.predict = [=](const CostConstants& c) { return step(c).layer_forward * 1e3; };
-    } else if (key == "layer_backward_ms") {
-      row.unit = "ms a layer";
-      row.predict = [=](const CostConstants& c) { return step(c).layer_backward * 1e3; };
-    } else if (key == "tokens_per_s_per_gpu") {
-      row.unit = "tokens/s a GPU";
-      const double tokens = run.micro_batch * run.accumulate * run.sequence / run.tensor;
-      row.predict = [=](const CostConstants& c) { return tokens / step(c).total; };
-    } else {
-      continue;
-    }
-    row.published = value;
+  return (seconds(whole) - seconds(half)) / (layers / 2);
+}
+
+PublishedRun half_of(PublishedRun run) {
+  run.layers /= 2;
+  return run;
+}
+
+void layer_row(const json& data, bool backward, Row& row) {
+  const PublishedRun run = read_run(data);
+  const Cluster cluster = run_cluster(data);
+  PublishedRun plain = run;
+  plain.recompute = false;
+  const auto pair = [](const PublishedRun& of, bool train) {
+    return std::make_shared<std::pair<PricedRun, PricedRun>>(PricedRun(of, train),
+                                                             PricedRun(half_of(of), train));
+  };
+  const auto forward = pair(plain, false);
+  row.unit = "ms a layer";
+  if (!backward) {
+    row.predict = [=](const CostConstants& c) {
+      return 1e3 * layer_seconds(forward->first, forward->second, run.layers, cluster, c);
+    };
+    return;
+  }
+  const auto both = pair(run, true);
+  row.predict = [=](const CostConstants& c) {
+    return 1e3 * (layer_seconds(both->first, both->second, run.layers, cluster, c) -
+                  layer_seconds(forward->first, forward->second, run.layers, cluster, c));
+  };
+}
+
+Row run_row(const json& data) {
+  Row row{data.at("group"), data.at("name"), "", 0, true, {}};
+  const json& published = data.at("published");
+  for (const char* key : {"layer_forward_ms", "layer_backward_ms"}) {
+    if (!published.contains(key)) continue;
+    layer_row(data, std::strcmp(key, "layer_backward_ms") == 0, row);
+    row.published = published.at(key);
+    return row;
+  }
+  const PublishedRun run = read_run(data);
+  const Cluster cluster = run_cluster(data);
+  const auto priced = std::make_shared<PricedRun>(run);
+  const auto seconds = [priced, cluster](const CostConstants& c) {
+    return priced->price(cluster, c).seconds;
+  };
+  if (published.contains("tflops")) {
+    const double flops = published.at("step_flops");
+    row.unit = "TFLOPS a GPU";
+    row.published = published.at("tflops");
+    row.predict = [=](const CostConstants& c) { return flops / run.gpus / seconds(c) / 1e12; };
+  } else if (published.contains("step_ms")) {
+    row.unit = "ms a step";
+    row.published = published.at("step_ms");
+    row.predict = [=](const CostConstants& c) { return 1e3 * seconds(c); };
+  } else {
+    const double tokens = run.micro_batch * run.accumulate * run.sequence / run.tensor;
+    row.unit = "tokens/s a GPU";
+    row.published = published.at("tokens_per_s_per_gpu");
+    row.predict = [=](const CostConstants& c) { return tokens / seconds(c); };
   }
   return row;
 }
@@ -157,8 +185,8 @@ Row collective_row(const json& data) {
   const Cluster cluster = cluster_for(data.at("cluster"), devices);
   const double bytes = data.at("bytes");
   Row row{"products and collectives", data.at("name"), "us", data.at("us"), true, {}};
-  row.predict = [=](const CostConstants& c) {
-    const auto mesh = planner::make_mesh(with_links(cluster, c), {{"x", devices}});
+  row.predict = [=](const CostConstants&) {
+    const auto mesh = planner::make_mesh(cluster, {{"x", devices}});
     return planner::collective_seconds(*mesh, 1, planner::Collective::kAllReduce, bytes) * 1e6;
   };
   return row;
@@ -181,9 +209,31 @@ std::vector<Row> read_rows(const json& data) {
   return rows;
 }
 
+// Bytes that half of the layers add to what a device holds, a layer.
+double layer_bytes(const PublishedRun& run, const Cluster& cluster) {
+  const auto saved = [&](const PublishedRun& of) {
+    return PricedRun(of).price(cluster, planner::fitted_constants()).bytes.saved;
+  };
+  return (saved(run) - saved(half_of(run))) / (run.layers / 2);
+}
+
+// Of a GPT with positions, biases and a tied vocabulary.
+double parameters(const PublishedRun& run) {
+  const double h = run.hidden;
+  return run.layers * (12 * h * h + 13 * h) + (run.vocab + run.sequence) * h + 2 * h;
+}
+
+// Dropout's masks, a byte an element, which the planner draws again and the source kept: after both
+// branches, and of the probabilities where those are stored.
+double mask_bytes(const PublishedRun& run) {
+  if (run.recompute) return 0;
+  const double tokens = run.micro_batch * run.sequence;
+  const double rows = 2 * tokens * run.hidden / (run.plan == "megatron-sp" ? run.tensor : 1);
+  return rows + (run.stored_attention ? run.heads / run.tensor * tokens * run.sequence : 0);
+}
+
 // Rows that are no times: predicted and published bytes, none of them fitted.
 void print_memory(const json& data) {
-  fmt::print("\nmemory: states of mixed-precision Adam, GB a GPU\n");
   std::vector<double> errors;
   const auto line = [&](const std::string& name, double published, double predicted,
                         const char* unit) {
@@ -191,30 +241,36 @@ void print_memory(const json& data) {
     fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {:<15} {:>+7.1f} %\n", name, published, predicted,
                unit, 100 * (predicted / published - 1));
   };
+  fmt::print(
+      "\nmemory: states of mixed-precision Adam, GB a GPU (gradients counted in 16 bits, as the "
+      "source does; plans hold them in 32)\n");
   for (const json& row : data.at("states")) {
-    const double each = state_bytes_a_parameter(row.at("zero"), row.at("devices"), true, 2);
-    line(row.at("name"), row.at("gigabytes"), each * row.at("parameters").get<double>() / 1e9,
-         "GB");
+    const PublishedRun run = read_run(row);
+    const planner::Bytes bytes =
+        PricedRun(run).price(cluster_for("dgx_a100", run.gpus), planner::fitted_constants()).bytes;
+    const double held = bytes.parameters + bytes.gradients / 2 + bytes.optimizer;
+    line(row.at("name"), row.at("gigabytes"),
+         held * row.at("billions").get<double>() / parameters(run), "GB");
   }
-  fmt::print("\nmemory: activations of a layer beside plain tensor parallelism\n");
+  fmt::print("\nmemory: activations of a layer beside plain tensor parallelism, masks added\n");
+  double plain = 0;
   for (const json& row : data.at("activations")) {
-    json changed = row;
-    changed.update(row.at("change"));
-    const TransformerRun plain = read_run(row), run = read_run(changed);
-    const double kept =
-        run.recompute ? run.micro_batch * run.sequence * run.hidden * 2 : layer_bytes(run);
-    line(row.at("name"), row.at("percent"), 100 * kept / layer_bytes(plain), "%");
+    const PublishedRun run = read_run(row);
+    const double kept = layer_bytes(run, run_cluster(row)) + mask_bytes(run);
+    if (row.at("percent") == 100) plain = kept;
+    line(row.at("name"), row.at("percent"), 100 * kept / plain, "%");
   }
   fmt::print("{} rows: worst {:.1f} %\n\nmemory: the runs above on their cards, GB a GPU\n",
              errors.size(), 100 * *std::max_element(errors.begin(), errors.end()));
   for (const json& row : data.at("runs")) {
     const json& published = row.at("published");
     if (published.contains("layer_forward_ms") || published.contains("layer_backward_ms")) continue;
-    const TransformerRun run = read_run(row);
-    const double have = cluster_for(row.at("cluster"), run.gpus).device.memory;
-    const StepBytes bytes = step_bytes(run);
-    fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {}\n", row.at("name").get<std::string>(), have / 1e9,
-               bytes.total() / 1e9, bytes.total() <= have ? "fits" : "does not fit");
+    const Cluster cluster = run_cluster(row);
+    const double peak =
+        PricedRun(read_run(row)).price(cluster, planner::fitted_constants()).peak;
+    fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {}\n", row.at("name").get<std::string>(),
+               cluster.device.memory / 1e9, peak / 1e9,
+               peak <= cluster.device.memory ? "fits" : "does not fit");
   }
 }
 
@@ -223,33 +279,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-// The runs' steps as the planner prices them (its kernels fuse attention always), beside the
-// formula.
-void print_planner(const json& data, const CostConstants& constants) {
-  fmt::print("\nthe planner's own prices, seconds a step: formula, planner, memory a GPU\n");
-  std::vector<double> ratios;
-  for (const json& row : data.at("runs")) {
-    const json& published = row.at("published");
-    if (published.contains("layer_forward_ms") || published.contains("layer_backward_ms")) continue;
-    const TransformerRun run = read_run(row);
-    const Cluster cluster = run_cluster(row, run);
-    const std::string name = row.at("name");
-    std::string why;
-    const auto step = planned_step(run, cluster, why);
-    if (!step) {
-      fmt::print("  {:<44} {} {}\n", name, baseline_name(run), why);
-      continue;
-    }
-    const double formula = step_seconds(run, cluster, constants).total;
-    fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {:<15} {:>+7.1f} %  {:.1f} GB\n", name, formula,
-               step->seconds, baseline_name(run), 100 * (step->seconds / formula - 1),
-               step->peak_bytes / 1e9);
-    if (!run.stored_attention) ratios.push_back(std::abs(step->seconds / formula - 1));
-  }
-  fmt::print("{} runs with fused attention: median difference {:.1f} %\n", ratios.size(),
-             100 * median(ratios));
 }
 
 double error_of(const Row& row, const CostConstants& constants) {
@@ -333,7 +362,6 @@ void leave_one_out(const std::vector<Row>& rows, const CostConstants& start) {
 int run(int argc, char** argv) {
   bool refit = false;
   bool leave = false;
-  bool plans = false;
   Summary most{1e9, 1e9};
   std::string path = "tests/data/published_runs.json";
   for (int i = 1; i < argc; ++i) {
@@ -341,8 +369,6 @@ int run(int argc, char** argv) {
       refit = true;
     } else if (std::strcmp(argv[i], "--leave-one-out") == 0) {
       leave = true;
-    } else if (std::strcmp(argv[i], "--planner") == 0) {
-      plans = true;
     } else if (std::strcmp(argv[i], "--most") == 0 && i + 2 < argc) {
       most.median = std::atof(argv[++i]);
       most.worst = std::atof(argv[++i]);
@@ -350,7 +376,7 @@ int run(int argc, char** argv) {
       path = argv[i];
     } else {
       fmt::print(stderr,
-                 "usage: tools/bench published [--fit] [--leave-one-out] [--planner] [--most "
+                 "usage: tools/bench published [--fit] [--leave-one-out] [--most "
                  "MEDIAN WORST] [FILE]\n");
       return kExitUsage;
     }
@@ -367,7 +393,6 @@ int run(int argc, char** argv) {
       fmt::print("  {:<16} {:.4g}\n", knob.name, constants.*knob.member);
   }
   print_memory(data);
-  if (plans) print_planner(data, constants);
   if (leave) leave_one_out(rows, constants);
   if (found.median > most.median || found.worst > most.worst) {
     fmt::print(stderr, "errors above {} % (median) or {} % (worst)\n", most.median, most.worst);

@@ -29,8 +29,8 @@ layer Attn(x: [B, T, D]) -> [B, T, D] {{
   q = x @[D] Wq + bq
   k = (x @[D] Wk + bk)[T -> S]
   v = (x @[D] Wv + bv)[T -> S]
-  p = softmax[S](causal[T, S](q @[K] k / sqrt(K)))
-  return {}p @[S] v @[H, K] Wo + bo{}
+  p = {0}softmax[S](causal[T, S](q @[K] k / sqrt(K))){1}{2}
+  return {0}p @[S] v @[H, K] Wo + bo{1}
 }}
 
 layer Mlp(x: [B, T, D]) -> [B, T, D] {{
@@ -38,7 +38,7 @@ layer Mlp(x: [B, T, D]) -> [B, T, D] {{
   param b1 : [F]    = zeros
   param W2 : [F, D] = normal(0.02)
   param b2 : [D]    = zeros
-  return {}gelu(x @[D] W1 + b1, tanh: true) @[F] W2 + b2{}
+  return {0}gelu(x @[D] W1 + b1, tanh: true) @[F] W2 + b2{1}
 }}
 
 model Net(tokens: i32[B, T]) -> [B, T, V] {{
@@ -56,36 +56,45 @@ train {{
   data:       synthetic(x: i32[B, T], y: i32[B, T])
   loss:       cross_entropy[V](Net(x), y)
   optimizer:  adamw(lr: 1e-4)
-  B:          {:.0f}
-  accumulate: {:.0f}
-  precision:  {}
+  B:          {3:.0f}
+  accumulate: {4:.0f}
+  precision:  {5}
   clip:       1.0
   steps:      10
 }}
 )";
 
+std::vector<planner::Axis> axes_of(const PublishedRun& run) {
+  std::vector<planner::Axis> axes;
+  const int data = run.gpus / run.tensor;
+  if (data > 1 || run.tensor == 1) axes.push_back({"dp", data});
+  if (run.tensor > 1) axes.push_back({"tp", run.tensor});
+  return axes;
+}
+
 }  // namespace
 
-std::string program_text(const TransformerRun& run) {
+std::string program_text(const PublishedRun& run) {
   std::string text = fmt::format(
       "dim B\ndim T = {:.0f}, S = T\ndim V = {:.0f}, D = {:.0f}, L = {:.0f}\n"
       "dim H = {:.0f}, K = D / H, F = 4 * D\n",
       run.sequence, run.vocab, run.hidden, run.layers, run.heads);
   const double data = static_cast<double>(run.gpus) / run.tensor;
-  const char* open = run.dropout ? "dropout(" : "";
-  const char* close = run.dropout ? ", 0.1)" : "";
-  return text + fmt::format(kModel, open, close, open, close, run.micro_batch * data,
-                            run.accumulate, run.f16 ? "f16" : "bf16");
+  const char* stored = !run.stored_attention ? "" : run.recompute ? " @recompute" : " @keep";
+  return text + fmt::format(kModel, run.dropout ? "dropout(" : "", run.dropout ? ", 0.1)" : "",
+                            stored, run.micro_batch * data, run.accumulate,
+                            run.f16 ? "f16" : "bf16");
 }
 
-std::string baseline_name(const TransformerRun& run) {
-  if (run.tensor > 1) return run.sequence_parallel ? "megatron-sp" : "megatron";
-  if (run.gpus == 1) return "single";
-  return run.zero == 0 ? "dp" : fmt::format("zero{}", run.zero);
-}
+struct PricedRun::Parts {
+  PublishedRun run;
+  ir::Graph graph;
+  planner::Training training;
+  planner::SiteGraph sites;
+  std::optional<planner::BodyPlan> plan;
+};
 
-std::optional<PlannedStep> planned_step(const TransformerRun& run, const planner::Cluster& cluster,
-                                        std::string& why) {
+PricedRun::PricedRun(const PublishedRun& run, bool train) : parts_(std::make_unique<Parts>()) {
   Sources sources;
   Diagnostics diagnostics;
   const Result<FileId> file = frontend::load_source(sources, "run.cad", program_text(run));
@@ -95,21 +104,31 @@ std::optional<PlannedStep> planned_step(const TransformerRun& run, const planner
   CAD_CHECK(!diagnostics.has_errors(), "{}", render_human(diagnostics, sources));
   const Result<ir::TrainSpec> spec = frontend::lower_train(*module);
   CAD_CHECK(spec.ok(), "{}", spec.error().message);
-  const ir::Graph graph = ir::run_passes(spec->forward, ir::passes_before_autodiff());
-  std::vector<planner::Axis> axes;
-  const int data = run.gpus / run.tensor;
-  if (data > 1 || run.tensor == 1) axes.push_back({"dp", data});
-  if (run.tensor > 1) axes.push_back({"tp", run.tensor});
-  const Result<planner::Mesh> mesh = planner::make_mesh(cluster, axes);
+  parts_->run = run;
+  parts_->graph = ir::run_passes(spec->forward, ir::passes_before_autodiff());
+  for (ir::Input& input : parts_->graph.inputs) input.frozen = input.frozen || !train;
+  parts_->training = planner::training_of(*spec, parts_->graph);
+  parts_->sites = planner::find_sites(parts_->graph);
+}
+PricedRun::~PricedRun() = default;
+PricedRun::PricedRun(PricedRun&&) noexcept = default;
+
+planner::Evaluation PricedRun::price(const planner::Cluster& cluster,
+                                     const planner::CostConstants& constants) {
+  const Result<planner::Mesh> mesh = planner::make_mesh(cluster, axes_of(parts_->run));
   CAD_CHECK(mesh.ok(), "{}", mesh.error().message);
-  const planner::SiteGraph sites = planner::find_sites(graph);
-  const planner::Problem problem = planner::make_problem(
-      sites, *mesh, planner::training_of(*spec, graph), planner::cost_model(cluster.device));
-  const planner::BaselineResult result =
-      planner::baseline(problem, baseline_name(run), run.recompute);
-  why = result.why;
-  if (!result.plan) return std::nullopt;
-  return PlannedStep{result.evaluation.seconds, result.evaluation.peak};
+  const planner::Problem problem =
+      planner::make_problem(parts_->sites, *mesh, parts_->training,
+                            planner::cost_model(cluster.device, constants));
+  if (!parts_->plan) {
+    planner::BaselineResult found =
+        planner::baseline(problem, parts_->run.plan, parts_->run.recompute);
+    CAD_CHECK(found.plan.has_value(), "{}: {}", parts_->run.plan, found.why);
+    parts_->plan = std::move(found.plan);
+  }
+  const planner::Evaluation priced = planner::evaluate(problem, *parts_->plan);
+  CAD_CHECK(priced.valid, "a plan that does not fit its own problem");
+  return priced;
 }
 
 }  // namespace cad::tools

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <thread>
 
 #include "backend/comm/thread_world.h"
@@ -96,10 +97,10 @@ double measure_all_reduce(ThreadWorld& world, int64_t elements, int times) {
   return seconds[seconds.size() / 2];
 }
 
-ProbedCollective measure_collective(int cores) {
+ProbedCollective measure_collective(int devices) {
   constexpr int64_t kSmall = 1024, kLarge = int64_t{8} << 20;  // f32 elements
   ProbedCollective result;
-  result.devices = std::clamp(cores, 2, 8);
+  result.devices = devices;
   result.bytes = kLarge * 4;
   ThreadWorld small(result.devices), large(result.devices);
   result.small = measure_all_reduce(small, kSmall, 200);
@@ -121,6 +122,20 @@ double ProbedCollective::bandwidth() const {
   return 2.0 * static_cast<double>(bytes) * (devices - 1) / devices / moving;
 }
 
+double Probe::link_latency() const {
+  double worst = 0;
+  for (const ProbedCollective& measured : all_reduces) worst = std::max(worst, measured.latency());
+  return worst;
+}
+
+double Probe::link_bandwidth() const {
+  CAD_CHECK(!all_reduces.empty(), "no all-reduce was measured");
+  double least = std::numeric_limits<double>::infinity();
+  for (const ProbedCollective& measured : all_reduces)
+    least = std::min(least, measured.bandwidth() * measured.devices);
+  return least;
+}
+
 Probe probe_host(double seconds) {
   ThreadPool pool;
   warm_up_gemm(pool);
@@ -139,7 +154,8 @@ Probe probe_host(double seconds) {
       if ((kLeast + 1) * next > 3 * share) break;
     }
   }
-  probe.all_reduce = measure_collective(probe.cores);
+  for (const int devices : {2, 4}) probe.all_reduces.push_back(measure_collective(devices));
+  if (probe.cores > 4) probe.all_reduces.push_back(measure_collective(std::min(probe.cores, 8)));
   return probe;
 }
 

@@ -35,7 +35,11 @@ struct Probe {
   double bandwidth = 0;  // bytes a second, read and written, arrays far beyond the caches
   double fork_join = 0;  // seconds: an empty job on all threads
   std::vector<ProbedProduct> products;
-  ProbedCollective all_reduce;
+  std::vector<ProbedCollective> all_reduces;  // 2 devices, 4, and one a core where that is more
+  // One link for all of them, as a cluster section has it: the worst latency, and the least that
+  // all devices together got.
+  [[nodiscard]] double link_latency() const;
+  [[nodiscard]] double link_bandwidth() const;
 };
 
 // `seconds`: about how long it may take. Every figure is measured at least three times; sizes of
