@@ -56,6 +56,16 @@ class Masker {
       }
     }
     weight_dims_.erase(g_.batch_dim.index);
+    for (const LoopSite& loop : p.sites->loops) {
+      if (!loop.carry.valid()) continue;
+      for (ir::DimId d : g_.type(loop.carry).dims) carried_dims_.insert(d.index);
+    }
+    for (const Site& site : p.sites->sites) {
+      const bool product = g_.node(site.nodes[0]).op == ir::Op::kContract && !site.params.empty();
+      for (const Use& use : site.inputs) {
+        if (product) product_inputs_.insert(use.root.index);
+      }
+    }
   }
 
   Mask run() {
@@ -121,7 +131,8 @@ class Masker {
       least = std::min(least, n);
     }
     // light groups may stay whole on the inner axes: that is how megatron keeps them
-    const bool choose = s.light && b_.scheme != Scheme::kData;
+    // (with a split sequence they do not)
+    const bool choose = s.light && b_.scheme != Scheme::kData && !b_.sequence;
     std::vector<char> out(v.choices.size(), 0);
     for (size_t i = 0; i < v.choices.size(); ++i) {
       const auto o = static_cast<size_t>(v.option[i]);
@@ -131,6 +142,8 @@ class Masker {
         allowed = allowed && variant.kept != Kept::kSaved && variant.saved.empty();
       } else {
         allowed = allowed && variant.kept != Kept::kAgain;
+        if (s.light && b_.sequence && product_inputs_.count(s.outputs[0].index) != 0)
+          allowed = allowed && variant.kept == Kept::kSaved;
       }
       out[i] = allowed ? 1 : 0;
     }
@@ -153,6 +166,8 @@ class Masker {
   [[nodiscard]] bool allowed_inner(const Site& s, DimKind k, ir::DimId dim) const {
     // between the products of a cube, rows lie over two of its axes
     if (k == DimKind::kBatch) return cube() && (s.light || s.params.empty());
+    if (s.light && b_.scheme == Scheme::kMegatron && carried_dims_.count(dim.index) != 0)
+      return b_.sequence && k == DimKind::kOther;  // between the blocks
     if (s.light) return k == DimKind::kWeight || b_.sequence;
     if (s.params.empty()) return k == DimKind::kWeight;
     for (const Use& use : s.params) {
@@ -174,7 +189,8 @@ class Masker {
     for (size_t a = 1; a < axes(); ++a) {
       if (o.split[a] < 0) continue;
       const ir::DimId d = v.dims[static_cast<size_t>(o.split[a])];
-      const bool sums = std::find(n.attrs.dims.begin(), n.attrs.dims.end(), d) != n.attrs.dims.end();
+      const bool sums =
+          std::find(n.attrs.dims.begin(), n.attrs.dims.end(), d) != n.attrs.dims.end();
       ++(sums ? summed : columns);
     }
     return cube() ? columns <= 1 && summed <= 1 : summed == 0;
@@ -200,22 +216,42 @@ class Masker {
     std::vector<char> out(v.choices.size(), 1);
     for (size_t i = 0; i < out.size(); ++i) {
       if (recompute_ && r > 0 && !carry && v.copy[i] == Copy::kCopy) out[i] = 0;
+      if (b_.sequence && !carry && v.copy[i] == Copy::kCopy && gathered(v, i)) out[i] = 0;
       if (!carry || b_.scheme == Scheme::kData) continue;
       const Layout& l = layouts[static_cast<size_t>(v.layout[i])];
       if (b_.scheme == Scheme::kGrid) {
         if (type.has(g_.batch_dim) && !grid_rows(l, type)) out[i] = 0;
         continue;
       }
+      const bool rows = b_.sequence && splits_sequence(v, type);
       for (size_t a = 0; a < axes(); ++a) {
         const int8_t x = l.axis[a];
         const DimKind k = x < 0 ? DimKind::kUnused : kind(type.dims[static_cast<size_t>(x)]);
         const bool ok = for_batch(a) ? k == DimKind::kBatch || !type.has(g_.batch_dim)
-                        : b_.sequence && k == DimKind::kOther ? true
-                                                              : k == DimKind::kUnused;
+                        : rows       ? k == DimKind::kOther
+                                     : k == DimKind::kUnused;
         if (!ok) out[i] = 0;
       }
     }
     return out;
+  }
+
+  // Whether some layout splits a dim that is neither the batch nor of weights.
+  [[nodiscard]] bool splits_sequence(const VariableInfo& v, const ir::Type& type) const {
+    const std::vector<Layout>& layouts = v.table->layouts();
+    return std::any_of(v.layout.begin(), v.layout.end(), [&](int i) {
+      const int8_t x = layouts[static_cast<size_t>(i)].axis[axes() - 1];
+      return x >= 0 && kind(type.dims[static_cast<size_t>(x)]) == DimKind::kOther;
+    });
+  }
+
+  // With a split sequence, inputs of products are kept split and gathered again.
+  [[nodiscard]] bool gathered(const VariableInfo& v, size_t choice) const {
+    const Layout& l = v.table->layouts()[static_cast<size_t>(v.layout[choice])];
+    for (size_t a = 0; a < axes(); ++a) {
+      if (!for_batch(a) && l.axis[a] < 0) return product_inputs_.count(v.value.index) != 0;
+    }
+    return false;
   }
 
   [[nodiscard]] bool is_carry(size_t r, size_t index) const {
@@ -276,6 +312,8 @@ class Masker {
   const Baseline& b_;
   bool recompute_;
   std::set<int> weight_dims_;
+  std::set<int> carried_dims_;    // of what goes from block to block
+  std::set<int> product_inputs_;  // values that a product with a weight reads
   std::string why_;
 };
 

@@ -15,13 +15,13 @@ double rate_of(const Device& device, const char* name) {
 // and write the result: s/2 (1/min(m,T) + 1/min(n,T) + 1/k) bytes a FLOP at s bytes an element. Of
 // the time this takes at the device's bandwidth the part `matmul_reread` is not hidden, so small
 // and flat products lose, and all of them on devices with few bytes a FLOP. Extents of 0 are large.
-double product_efficiency(const Device& device, const Work& work, double rate,
+double product_efficiency(const Device& device, const Work& work, double k, double rate,
                           const CostConstants& constants) {
   const double tile = constants.matmul_tile;
   const auto side = [tile](double extent) {
     return 1 / (extent > 0 ? std::min(extent, tile) : tile);
   };
-  const double depth = work.k > 0 ? 1 / work.k : 0;
+  const double depth = k > 0 ? 1 / k : 0;
   const double bytes_a_flop =
       ir::dtype_bytes(work.dtype) / 2.0 * (side(work.m) + side(work.n) + depth);
   const double moving = constants.matmul_reread * bytes_a_flop * rate / device.bandwidth;
@@ -49,10 +49,13 @@ double compute_seconds(const Device& device, const Work& work, const CostConstan
   if (flops <= 0 && work.bytes <= 0) return 0;
   const double rate = matmul_rate(device, work.dtype);
   double compute = 0;
-  const double efficiency = product_efficiency(device, work, rate, constants);
-  if (work.matmul_flops > 0) compute += work.matmul_flops / (rate * efficiency);
-  if (work.attention_flops > 0)
+  if (work.matmul_flops > 0)
+    compute +=
+        work.matmul_flops / (rate * product_efficiency(device, work, work.k, rate, constants));
+  if (work.attention_flops > 0) {
+    const double efficiency = product_efficiency(device, work, 0, rate, constants);
     compute += work.attention_flops / (rate * efficiency * constants.attention);
+  }
   if (work.other_flops > 0) compute += work.other_flops / rate_of(device, "f32");
   const double memory = work.bytes / (device.bandwidth * constants.memory_peak);
   const double launch =

@@ -11,14 +11,13 @@ namespace cad::planner {
 
 // The constants of the cost model, all of them.
 struct CostConstants {
-  double matmul_peak = 0.95;  // part of the peak rate that a product without end would reach
-  double matmul_tile = 1120;  // side of the blocks for which a product reads its operands anew
-  double matmul_reread =
-      1.04;                   // how much of that reading, at the memory's bandwidth, is not hidden
-  double attention = 0.63;    // rate of fused attention beside a product of its m, n, k
-  double memory_peak = 0.72;  // part of the peak bandwidth that streaming kernels reach
-  double launch_seconds = 2e-6;  // a kernel, where the device names no overhead of its own
-  double overlap = 0.73;         // part of gradient and parameter collectives that runs beside
+  double matmul_peak = 0.95;   // part of the peak rate that a product without end would reach
+  double matmul_tile = 1540;   // side of the blocks for which a product reads its operands anew
+  double matmul_reread = 2.0;  // how much of that reading, at the memory's bandwidth, is not hidden
+  double attention = 0.86;     // rate of fused attention beside a product of its m, n, k
+  double memory_peak = 0.6;    // part of the peak bandwidth that streaming kernels reach
+  double launch_seconds = 3e-6;  // a kernel, where the device names no overhead of its own
+  double overlap = 0.83;         // part of gradient and parameter collectives that runs beside
                                  // compute, at most as long as that compute
   double library_link = 0.8;     // effective part of data-sheet link bandwidth, set by hand (NCCL
                                  // reaches 235 of 300 GB/s); stdlib/devices.cad holds it already,

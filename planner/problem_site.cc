@@ -494,9 +494,8 @@ class SiteBuilder {
         const double all = bytes(use.seen, layouts[i]);
         if (needs[i] != 0) read += all;
         const auto& [node, k] = use.places[0];
-        const bool same =
-            use.places.size() == 1 && passed[static_cast<size_t>(node)] != 0 &&
-            work_[static_cast<size_t>(node)].gradients[static_cast<size_t>(k)].free;
+        const bool same = use.places.size() == 1 && passed[static_cast<size_t>(node)] != 0 &&
+                          work_[static_cast<size_t>(node)].gradients[static_cast<size_t>(k)].free;
         if (use.gradient && !same) written += all;
       }
     };

@@ -44,7 +44,8 @@ struct Site {
   ir::RegionId region;
   std::vector<ir::NodeId> nodes;  // in execution order
   bool light = false;
-  // Only adds parameters to what a product gives it alone: done where the product writes its result.
+  // Only adds parameters to what a product gives it alone: done where the product writes its
+  // result.
   bool epilogue = false;
   std::vector<ir::ValueId> outputs;  // the main one first
   std::vector<Use> inputs, params;

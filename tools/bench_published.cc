@@ -173,7 +173,12 @@ Row product_row(const json& data) {
   work.matmul_flops = 2 * work.m * work.n * work.k;
   work.bytes = 2 * (work.m * work.k + work.k * work.n + work.m * work.n);
   work.dtype = ir::DType::kBF16;
-  Row row{"products and collectives", data.at("name"), "TFLOPS", data.at("tflops"), false, {}};
+  Row row{"products and collectives",
+          data.at("name"),
+          "TFLOPS",
+          data.at("tflops"),
+          std::getenv("PF") != nullptr,
+          {}};
   row.predict = [=](const CostConstants& c) {
     return work.matmul_flops / planner::compute_seconds(device, work, c) / 1e12;
   };
@@ -266,8 +271,7 @@ void print_memory(const json& data) {
     const json& published = row.at("published");
     if (published.contains("layer_forward_ms") || published.contains("layer_backward_ms")) continue;
     const Cluster cluster = run_cluster(row);
-    const double peak =
-        PricedRun(read_run(row)).price(cluster, planner::fitted_constants()).peak;
+    const double peak = PricedRun(read_run(row)).price(cluster, planner::fitted_constants()).peak;
     fmt::print("  {:<44} {:>10.4g} {:>10.4g}  {}\n", row.at("name").get<std::string>(),
                cluster.device.memory / 1e9, peak / 1e9,
                peak <= cluster.device.memory ? "fits" : "does not fit");
@@ -285,9 +289,10 @@ double error_of(const Row& row, const CostConstants& constants) {
   return row.predict(constants) / row.published - 1;
 }
 
-// Mean of |log(predicted / published)|, rounded off below the 3 to 6 % by which two releases of one
-// software differ: a row that no setting explains does not pull the others.
-constexpr double kSmall = 0.05;
+// Mean of |log(predicted / published)|, rounded off below 15 %: one kind of run measured with
+// several softwares differs by that and more, and a row that no setting explains does not pull the
+// others.
+constexpr double kSmall = 0.15;
 double loss(const std::vector<Row>& rows, const CostConstants& constants, size_t without) {
   double sum = 0;
   double count = 0;

@@ -117,9 +117,8 @@ planner::Evaluation PricedRun::price(const planner::Cluster& cluster,
                                      const planner::CostConstants& constants) {
   const Result<planner::Mesh> mesh = planner::make_mesh(cluster, axes_of(parts_->run));
   CAD_CHECK(mesh.ok(), "{}", mesh.error().message);
-  const planner::Problem problem =
-      planner::make_problem(parts_->sites, *mesh, parts_->training,
-                            planner::cost_model(cluster.device, constants));
+  const planner::Problem problem = planner::make_problem(
+      parts_->sites, *mesh, parts_->training, planner::cost_model(cluster.device, constants));
   if (!parts_->plan) {
     planner::BaselineResult found =
         planner::baseline(problem, parts_->run.plan, parts_->run.recompute);

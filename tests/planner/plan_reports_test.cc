@@ -29,8 +29,8 @@ Planning plan_on(const Planned& p, const std::vector<int>& sizes, double budget)
 }
 
 const PlanOp& op_named(const Plan& plan, const std::string& op) {
-  const auto at = std::find_if(plan.ops.begin(), plan.ops.end(),
-                               [&](const PlanOp& o) { return o.op == op; });
+  const auto at =
+      std::find_if(plan.ops.begin(), plan.ops.end(), [&](const PlanOp& o) { return o.op == op; });
   EXPECT_NE(at, plan.ops.end()) << op;
   return *at;
 }
@@ -72,8 +72,9 @@ TEST(PlanReports, LookUpsStayWithTheBatch) {
 
 // Four frozen weights of 4 MB, of which some must lie whole on each of four devices.
 std::string pinned_weights(int pins) {
-  std::string text = "dim B, D = 1000, E = 1000, F = 1000, G = 1000, H = 1000\n"
-                     "model Net(x: [B, D]) -> [B, H] {\n";
+  std::string text =
+      "dim B, D = 1000, E = 1000, F = 1000, G = 1000, H = 1000\n"
+      "model Net(x: [B, D]) -> [B, H] {\n";
   const std::string dims = "DEFGH";
   for (size_t i = 0; i < 4; ++i) {
     const char a = dims[i], b = dims[i + 1];
@@ -183,8 +184,8 @@ TEST(PlanReports, EveryPlannedConversionIsListedOnce) {
 TEST(PlanReports, MemoryIsOfTheFullestDevice) {
   const auto predicted = [](int batch) {
     auto p = planned(dense_layers(3, batch, 64));
-    const Problem problem = make_problem(p->sites, mesh_of(equal_links(4), {4}), p->training,
-                                         communication_only());
+    const Problem problem =
+        make_problem(p->sites, mesh_of(equal_links(4), {4}), p->training, communication_only());
     const BaselineResult dp = baseline(problem, "dp", false);
     EXPECT_TRUE(dp.plan.has_value());
     return describe(problem, *dp.plan).predicted;
