@@ -19,6 +19,7 @@ namespace cad::planner {
 namespace {
 
 constexpr double kDropWithin = 0.005;
+constexpr const char* kHost = "host";
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double now() {
@@ -272,7 +273,8 @@ CostModel cost_model(const Device& device, const CostConstants& constants) {
     return compute_seconds(device, work, constants);
   };
   model.memory_bandwidth = device.bandwidth * constants.memory_peak;
-  model.overlap = constants.overlap;
+  // devices of a host are shares of its cores, which are the ones that move the bytes
+  model.overlap = device.name == kHost ? 0 : constants.overlap;
   return model;
 }
 

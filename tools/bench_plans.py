@@ -1,13 +1,15 @@
 """tools/bench plans: how long plans take and how close to their bound they are, for large models.
 
 Runs `colauto plan` on examples/ for each row and prints batch, sequence, GPUs, the time from start to
-printed plan, the predicted step, the proven gap and the peak of a device. A row that has no plan says
-how much memory is missing. Nothing is run on a GPU.
+printed plan and the memory that planning took, the predicted step, the proven gap and the peak of a
+device. A row that has no plan says how much memory is missing. Nothing is run on a GPU.
 """
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 # program, GPUs, batch rows of a micro-batch, micro-batches
@@ -27,16 +29,22 @@ def run(binary, program, gpus, batch, micro, extra=()):
     command = [binary, "plan", f"examples/{program}.cad", "--gpus", str(gpus), "--cluster", "dgx_a100",
                "--set", f"B={batch}", "--set", f"accumulate={micro}", "--json", *extra]
     start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done, time.monotonic() - start
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)  # of this child alone
+        process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - start
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, process.returncode, out.read(), err.read()), seconds, usage.ru_maxrss / 1024
 
 
 def main():
     binary = sys.argv[1]
-    print(f"{'model':<16} {'GPUs':>5} {'batch':>6} {'plan':>8} {'step':>9} {'gap':>7} {'peak':>9}  mesh")
+    print(f"{'model':<16} {'GPUs':>5} {'batch':>6} {'plan':>8} {'memory':>8} {'step':>9} {'gap':>7} {'peak':>9}  mesh")
     for program, gpus, batch, micro in ROWS:
-        done, seconds = run(binary, program, gpus, batch, micro)
-        head = f"{program:<16} {gpus:>5} {batch * micro:>6} {seconds:>6.2f} s "
+        done, seconds, memory = run(binary, program, gpus, batch, micro)
+        head = f"{program:<16} {gpus:>5} {batch * micro:>6} {seconds:>6.2f} s {memory:>4.0f} MiB "
         if done.returncode == 3:
             found = re.search(r"the least that was found.*", done.stderr)
             print(head + "no plan: " + (found.group(0) if found else done.stderr.strip()))

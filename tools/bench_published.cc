@@ -173,12 +173,7 @@ Row product_row(const json& data) {
   work.matmul_flops = 2 * work.m * work.n * work.k;
   work.bytes = 2 * (work.m * work.k + work.k * work.n + work.m * work.n);
   work.dtype = ir::DType::kBF16;
-  Row row{"products and collectives",
-          data.at("name"),
-          "TFLOPS",
-          data.at("tflops"),
-          std::getenv("PF") != nullptr,
-          {}};
+  Row row{"products and collectives", data.at("name"), "TFLOPS", data.at("tflops"), false, {}};
   row.predict = [=](const CostConstants& c) {
     return work.matmul_flops / planner::compute_seconds(device, work, c) / 1e12;
   };

@@ -1,5 +1,7 @@
 // tests/commands/planning_examples_test.cc -- the models for planning are in order, and have as
 // many parameters as the published ones.
+#include <sys/resource.h>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
@@ -34,6 +36,25 @@ TEST_F(Commands, PlanningExamples) {
     ASSERT_EQ(params.status, 0) << model.file << params.err;
     EXPECT_EQ(nlohmann::json::parse(params.out)["params"], model.parameters) << model.file;
   }
+}
+
+// The largest of this process's children so far, KiB.
+int64_t largest_child() {
+  rusage usage{};
+  EXPECT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
+  return usage.ru_maxrss;
+}
+
+TEST_F(Commands, PlanningTakesLittleMemory) {
+  const std::string examples = std::string(COLAUTO_SOURCE_DIR) + "/examples/";
+  for (const char* request :
+       {"gpt3-175b.cad --gpus 64", "gpt3-175b.cad --gpus 1024 --set B=1536 --set accumulate=1",
+        "llama3-70b.cad --gpus 64", "gpt-1000-layers.cad --gpus 64"}) {
+    const Output plan = run("plan --cluster dgx_a100 " + examples + request);
+    EXPECT_EQ(plan.status, 0) << request << plan.err;
+    EXPECT_LT(largest_child(), 1 << 20) << request;
+  }
+  EXPECT_GT(largest_child(), 10 << 10);  // it was measured
 }
 
 }  // namespace

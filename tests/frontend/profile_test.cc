@@ -87,6 +87,38 @@ TEST(ProgramProfile, LlamaIsItsFormulas) {
   EXPECT_EQ(p.total.params.size(p.graph), V * D + L * (projections + mlp + 2 * D) + D);
 }
 
+// f32. A block keeps 4 + 2 / R values a channel: its input, q, attention's result, the first
+// residual, and k and v of D / R channels each; gate and up of F channels; a scale of each of two
+// norms; and a number for each of H = G R heads (of attention, which is one op here).
+TEST(ProgramProfile, LlamaSavesItsFormula) {
+  const Profile p = profile_of("llama.cad", kKept);
+  const Size B = symbol("B"), T = symbol("T"), D = symbol("D"), L = symbol("L"), F = symbol("F"),
+             G = symbol("G"), R = symbol("R");
+  Size layer;
+  for (const ir::SavedValue& saved : p.memory.saved) {
+    if (p.graph.type(saved.value).dims[0] == p.graph.find_dim("layers"))
+      layer = layer + saved.bytes.size(p.graph);
+  }
+  EXPECT_EQ(layer, L * B * T * (16 * D + 8 * D / R + 8 * F + 8 + 4 * G * R));
+}
+
+// f32. Patches are nine values a place and channel: of the image, and of what both convolutions of
+// the residual block read. Besides them the first convolution's result, 28 x 28 of O, and nine
+// values a place of 7 x 7 and channel of O2.
+TEST(ProgramProfile, ConvnetSavesItsFormula) {
+  const Profile p = profile_of("convnet.cad", kKept);
+  int64_t patches = 0, planes = 0, rest = 0;
+  for (const ir::SavedValue& saved : p.memory.saved) {
+    const int64_t bytes = saved.bytes.size(p.graph).evaluate(p.bindings).value;
+    const ir::Value& value = p.graph.value(saved.value);
+    const bool window = value.def.valid() && p.graph.node(value.def).op == ir::Op::kWindow;
+    (window ? patches : bytes >= 64 * 7 * 7 * 32 ? planes : rest) += bytes;
+  }
+  EXPECT_EQ(patches, 4 * 9 * 64 * (28 * 28 + 2 * 7 * 7 * 32));
+  EXPECT_EQ(planes, 4 * 64 * (28 * 28 * 16 + 9 * 7 * 7 * 32));
+  EXPECT_LT(rest, 64 * 1024);
+}
+
 TEST(ProgramProfile, ConvnetIsItsFormulas) {
   const Profile p = profile_of("convnet.cad", kKept);
   const Bindings& b = p.bindings;
