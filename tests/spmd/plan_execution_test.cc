@@ -29,6 +29,7 @@ void compare_plans(const std::string& text, const Settings& settings,
   request.graph = &m.forward;
   request.training = planner::training_of(m.spec, m.forward);
   request.alternatives = false;
+  request.proof_s = 0.2;  // any plan will do
   int plans = 0;
   for (const std::vector<int>& sizes : meshes) {
     int devices = 1;
@@ -73,7 +74,7 @@ void compare_plans(const std::string& text, const Settings& settings,
   EXPECT_GT(plans, 0);
 }
 
-const std::vector<std::vector<int>> kMeshes = {{1}, {2}, {3}, {4}, {2, 2}, {2, 2, 2}};
+const std::vector<std::vector<int>> kMeshes = {{1}, {3}, {4}, {2, 2}};
 const std::vector<std::vector<int>> kFewMeshes = {{3}, {2, 2}};
 
 TEST(Plans, Gpt) {
