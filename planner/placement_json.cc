@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ir/text.h"
+#include "planner/plan.h"
 #include "planner/strategy.h"
 
 namespace cad::planner {
@@ -196,6 +197,26 @@ std::optional<BodyPlacement> read_body(const Json& json) {
   } catch (const std::exception&) {  // a key that is missing, a number that is none
     return std::nullopt;
   }
+}
+
+Result<Placement> saved_placement(const Plan& plan, const std::string& path, const ir::Graph& graph,
+                                  const ir::Bindings& bindings, const Cluster& cluster) {
+  Placement placement;
+  CAD_TRY(mesh, make_mesh(cluster, plan.axes));
+  placement.mesh = mesh;
+  placement.top = plan.placement;
+  std::string fault;
+  if (plan.digest.empty())
+    fault = "it lacks its `placement`";
+  else if (plan.digest != graph_digest(graph, bindings))
+    fault = "it is of another program, or of other sizes of its dims";
+  else
+    fault = placement_fault(graph, bindings, placement);
+  if (fault.empty()) return placement;
+  Diagnostic error = make_error(
+      DiagId::E0902, fmt::format("`{}` is no plan for this run: {}", path, fault), kExitNoInput);
+  error.help("write one with `colauto plan FILE --json > plan.json`, with the same flags");
+  return error;
 }
 
 std::string placement_fault(const ir::Graph& graph, const ir::Bindings& bindings,

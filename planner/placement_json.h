@@ -9,6 +9,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/result.h"
+#include "planner/cluster.h"
 #include "planner/placement.h"
 
 namespace cad::planner {
@@ -19,6 +21,12 @@ std::string graph_digest(const ir::Graph& graph, const ir::Bindings& bindings);
 nlohmann::ordered_json body_json(const BodyPlacement& body);
 // nullopt: it does not look like one. Numbers are not checked against a graph.
 std::optional<BodyPlacement> read_body(const nlohmann::ordered_json& json);
+
+// What a saved plan says of this graph, on the same axes of this cluster. E0902: it is of another
+// program or other sizes. `path` is for messages.
+struct Plan;
+Result<Placement> saved_placement(const Plan& plan, const std::string& path, const ir::Graph& graph,
+                                  const ir::Bindings& bindings, const Cluster& cluster);
 
 // Why it is none of this graph's; empty: it is.
 std::string placement_fault(const ir::Graph& graph, const ir::Bindings& bindings,

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "planner/collective.h"
+#include "planner/placement_json.h"
 
 namespace cad::planner {
 
@@ -375,6 +376,8 @@ Plan describe(const Problem& problem, const BodyPlan& plan) {
   out.micro_batches = problem.training.micro_batches;
   out.bodies.emplace_back();
   Describer(problem, out).region(0, plan, 0, 1);
+  out.placement = placement_of(problem, plan).top;
+  out.digest = graph_digest(*problem.graph, problem.training.bindings);
   const Evaluation e = evaluate(problem, plan);
   Predicted& q = out.predicted;
   q.step_s = e.seconds;

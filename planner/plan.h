@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/problem.h"
+#include "planner/placement.h"
 
 namespace cad::planner {
 
@@ -127,6 +127,9 @@ struct Plan {
   std::vector<PlanCollective> collectives;
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;
+  // For running it: of the graph and sizes that the digest stands for (planner/placement_json.h).
+  BodyPlacement placement;
+  std::string digest;
 };
 
 // Everything but solver and alternatives.

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/placement_json.h"
+
 namespace cad::planner {
 
 using json = nlohmann::ordered_json;
@@ -165,6 +167,10 @@ Plan plan_of(const json& j) {
                               a.at("feasible").get<bool>(), a.at("step_s").get<double>(),
                               a.at("peak_bytes").get<double>(), ""});
   for (const json& n : j.at("notes")) p.notes.push_back(n.get<std::string>());
+  if (j.contains("placement")) {  // without, it can be looked at, not run
+    p.digest = j.at("placement").at("digest").get<std::string>();
+    if (auto body = read_body(j.at("placement").at("body"))) p.placement = std::move(*body);
+  }
   return p;
 }
 
@@ -267,7 +273,8 @@ std::string plan_json(const Plan& p) {
                     {"conversions", conversions},
                     {"collectives", collectives},
                     {"alternatives", alternatives},
-                    {"notes", p.notes}};
+                    {"notes", p.notes},
+                    {"placement", {{"digest", p.digest}, {"body", body_json(p.placement)}}}};
   return out.dump(2) + "\n";
 }
 
