@@ -114,6 +114,32 @@ TEST(Lower, Gru) {
   compare(example_text("gru.cad"), {{"B", "4"}, {"T", "5"}, {"V", "7"}, {"D", "6"}, {"M", "4"}}, 3);
 }
 
+// Experts by top-k, with slots; a table looked up by several ids a row.
+TEST(Lower, MixtureOfExperts) {
+  compare(
+      "dim B, T = 4, D = 6, F = 5, E = 4, A = 2, M = 6, V = 9\n"
+      "model Net(ids: i32[B, T], y: i32[B, T]) -> f32[] {\n"
+      "  param wte : [V, D] = normal(0.3)\n"
+      "  h, balance = MoE[D -> F, E, A, M](wte[V = ids])\n"
+      "  return cross_entropy[V](h @[D] wte, y) + 0.01 * balance\n}\n"
+      "train t {\n  data: text(\"a.txt\", x: i32[B, T], y: i32[B, T])\n"
+      "  loss: Net(x, y)\n"
+      "  optimizer: adam(lr: 1e-3)\n  B: 4\n  steps: 1\n}\n",
+      {}, 2);
+}
+
+TEST(Lower, TablesOfIds) {
+  compare(
+      "dim B, N = 3, M = 2, V = 13, D = 4, O = 2\n"
+      "model Net(ids: i32[B, N, M], x: [B, D]) -> [B, O] {\n"
+      "  e = EmbeddingBag[V -> D, M](ids)\n"
+      "  s = e @[D] x\n"
+      "  return Linear[N -> O](s) + Linear[D -> O](x)\n}\n"
+      "train t {\n  data: synthetic(ids: i32[B, N, M], x: f32[B, D], y: f32[B, O])\n"
+      "  loss: mse(Net(ids, x), y)\n  optimizer: sgd(lr: 1e-2)\n  B: 6\n  steps: 1\n}\n",
+      {}, 4);
+}
+
 TEST(Lower, DenseWithSharedSoftmax) {
   compare(dense(), {}, 8);
 }
