@@ -141,6 +141,13 @@ std::vector<ValueId> Lowering::statistic(Builder& b, const ir::Node& n, const St
   }
   if (n.op == Op::kMean) {  // weighted
     const ValueId w = b.cast(operands[1], DType::kF32);
+    uint32_t counted = 0;  // axes that split the weight, which may lack dims of x and have others
+    const ir::Type& weight = g_.type(n.operands[1]);
+    for (size_t p = 0; p < weight.rank(); ++p) {
+      if (std::find(n.attrs.dims.begin(), n.attrs.dims.end(), weight.dims[p]) != n.attrs.dims.end())
+        counted |= set_of(axis_order(s.operands[1], p));
+    }
+    axes |= counted;
     const ValueId total =
         all_reduce(b, reduce(b, Op::kSum, b.mul(b.cast(x, DType::kF32), w), attrs.dims), axes,
                    ir::Reduction::kSum);
@@ -155,7 +162,8 @@ std::vector<ValueId> Lowering::statistic(Builder& b, const ir::Node& n, const St
       if (reduced && !g_.type(n.operands[1]).has(type.dims[p]))
         rest *= static_cast<double>(extents_[static_cast<size_t>(type.dims[p].index)]);
     }
-    ValueId count = all_reduce(b, reduce(b, Op::kSum, w, shared), axes, ir::Reduction::kSum);
+    ValueId count = reduce(b, Op::kSum, w, shared);
+    if (counted != 0) count = all_reduce(b, count, counted, ir::Reduction::kSum);
     if (rest != 1) count = b.mul(count, number(b, rest, DType::kF32));
     const ValueId none = b.make(Op::kEq, {count, number(b, 0, DType::kF32)});
     const ValueId safe = b.where(none, number(b, 1, DType::kF32), count);

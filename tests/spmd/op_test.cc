@@ -58,7 +58,8 @@ TEST(LowerOp, EveryOpInEveryStrategy) {
         planner::StrategyOptions options;
         options.partial_products = true;
         const auto all = planner::strategies(m.forward, op, mesh, m.extents, options);
-        const size_t step = axes.size() == 1 ? 1 : 1 + all.size() / 6;
+        // all of them on two devices, a share on more
+        const size_t step = axes[0] == 2 && axes.size() == 1 ? 1 : 1 + all.size() / 5;
         for (size_t k = 0; k < all.size(); k += step, ++count) {
           Placement placement = planner::replicated_placement(mesh);
           placement.top.ops[op.index] = all[k].assignment;
@@ -70,7 +71,7 @@ TEST(LowerOp, EveryOpInEveryStrategy) {
       }
     }
   }
-  EXPECT_GT(count, 1500U);
+  EXPECT_GT(count, 1000U);
   EXPECT_GT(split.size(), 60U);
 }
 
