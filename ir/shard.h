@@ -3,7 +3,7 @@
 // nested, so a part is as long as the first device's and the last devices own less, or nothing:
 // 5 over (2, 2) are parts of 2, of which 2, 1, 2, 0 are owned. planner/layout.h says the same of
 // layouts; a test compares the two. Not here: what keeps the rest of a part out of results
-// (ir/mask_tails.h).
+// (ir/mask_tails.cc).
 #pragma once
 
 #include <cstdint>

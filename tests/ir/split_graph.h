@@ -1,7 +1,7 @@
 // tests/ir/split_graph.h -- from a graph of whole tensors to what every device of a mesh runs when
 // dims are split everywhere alike: types and attributes name the parts, sizes are bound. No
-// collective is added: a sum over a split dim is a summand then, and what needs the other devices is
-// the caller's.
+// collective is added: a sum over a split dim is a summand then, and what needs the other devices
+// is the caller's.
 #pragma once
 
 #include <map>
