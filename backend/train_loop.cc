@@ -166,7 +166,7 @@ Status check_equal(const Trainer& trainer, const TrainLoopOptions& options,
   if (team.comm() == nullptr) return Ok{};
   const ir::TrainSpec& spec = trainer.spec();
   std::string plan =
-      fmt::format("plan {}\nmesh {}\n", options.trainer.plan->name, trainer.mesh().str());
+      fmt::format("plan {}\nmesh {}\n", trainer.options().plan->name, trainer.mesh().str());
   for (const Parameter& p : trainer.parameters().all()) {
     const auto axes = [](const planner::Layout& layout) {
       return fmt::format("{}/{}", fmt::join(layout.axis, ","), layout.order);
@@ -174,9 +174,10 @@ Status check_equal(const Trainer& trainer, const TrainLoopOptions& options,
     plan += fmt::format("{} {}: {} {} {}\n", p.local, p.iterations, axes(p.storage_layout),
                         axes(p.gradient_layout), axes(p.optimizer_layout));
   }
-  std::string settings = fmt::format(
-      "--steps {}\n--save {}\n--resume {}\n--debug-nan {}\n", options.stop_at.value_or(-1),
-      options.save_folder, options.resume ? checkpoint.state.step : -1, options.trainer.debug_nan);
+  std::string settings =
+      fmt::format("--steps {}\n--save {}\n--resume {}\n--debug-nan {}\n",
+                  options.stop_at.value_or(-1), options.save_folder,
+                  options.resume ? checkpoint.state.step : -1, trainer.options().debug_nan);
   settings += fmt::format("settings {}\n", trainer.config_hash());
   const std::pair<const char*, std::string> facts[] = {
       {"seed", std::to_string(spec.seed)},
@@ -190,6 +191,15 @@ Status check_equal(const Trainer& trainer, const TrainLoopOptions& options,
       return make_error(DiagId::E1002, *difference, kExitRunFailed);
   }
   return Ok{};
+}
+
+// An error of this device that the others do not know of: it ends them too. All other errors are
+// agreed on (Team::agree, facts of a step), so that every device returns one by itself.
+Status or_end_all(const Team& team, Status status) {
+  if (!status.ok() && team.comm() != nullptr) {
+    team.comm()->world().fail(fmt::format("device {}: {}", team.device(), status.error().message));
+  }
+  return status;
 }
 
 // Steps, evaluations and saves until the run is to stop.
@@ -207,7 +217,7 @@ Status make_steps(Loop& loop, int64_t stop_at, std::vector<double>& times, Train
     const double took = seconds_since(start);
     if (times.size() < times.capacity()) times.push_back(took);
     loop.log.step(report, took * 1000, tokens / took);
-    CAD_TRY_VOID(loop.log.status());
+    CAD_TRY_VOID(or_end_all(trainer.team(), loop.log.status()));
     const bool last = trainer.steps_done() >= stop_at;
     CAD_TRY_VOID(loop.evaluate(last));
     const int64_t every = trainer.spec().save.every;
@@ -269,7 +279,7 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   end.predicted_step_s = median(times);
   end.interrupted = outcome.signal == 0 ? "" : outcome.signal == SIGINT ? "SIGINT" : "SIGTERM";
   log->end(end);
-  CAD_TRY_VOID(log->status());
+  CAD_TRY_VOID(or_end_all(team, log->status()));
   outcome.evals = std::move(loop.reports);
   return outcome;
 }
@@ -305,37 +315,40 @@ Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
         threads_of_device(world->local_devices(), trainer_options.threads, mpi_sharing_ranks());
   }
   auto trainer = Trainer::create(std::move(spec), trainer_options);
-  if (!trainer.ok()) {
-    // Other processes must not wait for devices that never come.
-    if (world != nullptr)
-      world->fail(fmt::format("device {}: {}", world->first_device(), trainer.error().message));
-    return std::move(trainer.error());
-  }
+  if (trainer.ok()) return train(std::move(*trainer), options, on_warnings);
+  // Other processes must not wait for devices that never come.
+  if (world != nullptr)
+    world->fail(fmt::format("device {}: {}", world->first_device(), trainer.error().message));
+  return std::move(trainer.error());
+}
+
+Result<TrainOutcome> train(std::unique_ptr<Trainer> trainer, const TrainLoopOptions& options,
+                           const std::function<void(const std::vector<Diagnostic>&)>& on_warnings) {
+  World* world = options.world;
   const bool traces = !options.trace_file.empty();
   const auto finish = [&](Result<TrainOutcome> outcome,
                           const std::vector<DeviceTrace>& events) -> Result<TrainOutcome> {
     if (outcome.ok() && traces)
-      CAD_TRY_VOID(write_trace(options.trace_file, (*trainer)->train_program(), events));
+      CAD_TRY_VOID(write_trace(options.trace_file, trainer->train_program(), events));
     return outcome;
   };
   if (world == nullptr) {
     std::vector<DeviceTrace> events(1);
-    if (traces) (*trainer)->trace_to(&events[0].events);
-    return finish(run_device(**trainer, options, on_warnings), events);
+    if (traces) trainer->trace_to(&events[0].events);
+    return finish(run_device(*trainer, options, on_warnings), events);
   }
   const InterruptGuard interrupts;
   const auto count = static_cast<size_t>(world->local_devices());
   std::vector<std::optional<Result<TrainOutcome>>> results(count);
   std::vector<DeviceTrace> events(count);  // of this process's devices
   const DevicesOutcome all =
-      run_on_devices(*world, trainer_options.threads, [&](Device& device) -> Status {
+      run_on_devices(*world, trainer->options().threads, [&](Device& device) -> Status {
         const auto i = static_cast<size_t>(device.number - world->first_device());
-        const auto own = (*trainer)->on_device(Team(device.comm), device.pool);
+        const auto own = trainer->on_device(Team(device.comm), device.pool);
         events[i].device = device.number;
         if (traces) own->trace_to(&events[i].events);
         results[i].emplace(run_device(*own, options, on_warnings));
-        if (!results[i]->ok()) return results[i]->error();
-        return Ok{};
+        return Ok{};  // failing the world here would cut short who is still being told
       });
   // Ranks would write over each other's file.
   if (world->first_device() != 0) return first_of(results, all);

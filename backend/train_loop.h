@@ -1,6 +1,6 @@
 // backend/train_loop.h -- a whole run around backend/trainer.h: the folder, resuming, steps until
-// the last one, evaluations and checkpoints when due, signals, the log. On several devices every one
-// of them runs the same loop; the first one prints and logs.
+// the last one, evaluations and checkpoints when due, signals, the log. On several devices every
+// one of them runs the same loop; the first one prints and logs.
 #pragma once
 
 #include <string>
@@ -31,6 +31,11 @@ struct TrainOutcome {
 // `warnings` are complete before the first step; `on_warnings` is called then so they are seen
 // first.
 Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
+                           const std::function<void(const std::vector<Diagnostic>&)>& on_warnings);
+
+// Of a trainer that is there already, made with threads_of_device() threads; options.trainer is not
+// read.
+Result<TrainOutcome> train(std::unique_ptr<Trainer> trainer, const TrainLoopOptions& options,
                            const std::function<void(const std::vector<Diagnostic>&)>& on_warnings);
 
 // Value of "loss", "acc", "val.acc" among the reports; nullopt when there is none.

@@ -83,6 +83,7 @@ class Trainer {
   [[nodiscard]] CheckpointContents contents() const;
 
   [[nodiscard]] const ir::TrainSpec& spec() const { return *spec_; }
+  [[nodiscard]] const TrainerOptions& options() const { return options_; }
   [[nodiscard]] const Team& team() const { return team_; }
   [[nodiscard]] const planner::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] int devices() const { return mesh_.axes.empty() ? 1 : mesh_.devices(); }

@@ -5,10 +5,14 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/comm/mpi_world.h"
+#include "backend/devices.h"
 #include "backend/jit.h"
 #include "backend/partition.h"
 #include "backend/train_loop.h"
 #include "cli/cost_table.h"
+#include "cli/device_plan.h"
+#include "cli/device_world.h"
 #include "cli/training_common.h"
 #include "ir/text.h"
 
@@ -26,8 +30,8 @@ bool wants(const CommonOptions& common, const char* form) {
   return false;
 }
 
-int emit_forms(const CommonOptions& common, const LoadedProgram& program,
-               const ir::TrainSpec& spec) {
+// All but the program, which needs a plan.
+void emit_forms(const CommonOptions& common, const ir::TrainSpec& spec) {
   if (wants(common, "ir")) print(ir::print(spec.forward));
   if (wants(common, "grad")) print(ir::print(ir::training_graph(spec.forward)));
   if (wants(common, "profile"))
@@ -36,11 +40,6 @@ int emit_forms(const CommonOptions& common, const LoadedProgram& program,
     print(backend::print_kernels(
         backend::partition(ir::training_graph(spec.forward), spec.bindings)));
   }
-  if (!wants(common, "program")) return kExitOk;
-  auto trainer = backend::Trainer::create(spec, {});
-  if (!trainer.ok()) return fail(common, program.sources, trainer.error());
-  print((*trainer)->train_program().str());
-  return kExitOk;
 }
 
 void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
@@ -54,7 +53,7 @@ void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
     nlohmann::ordered_json json = {
         {"schema", 1},
         {"train", spec.name},
-        {"devices", 1},
+        {"devices", trainer.devices()},
         {"params", trainer.parameters().count()},
         {"seed", spec.seed},
         {"steps", trainer.total_steps()},
@@ -73,7 +72,10 @@ void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
     return;
   }
   std::string text = fmt::format("train       {}\n", spec.name.empty() ? "(unnamed)" : spec.name);
-  text += "plan        one device, nothing is split\n";
+  text += trainer.devices() == 1
+              ? "plan        one device, nothing is split\n"
+              : fmt::format("plan        {}: {} devices, mesh {}\n", trainer.options().plan->name,
+                            trainer.devices(), trainer.mesh().str());
   text += fmt::format("parameters  {} in {} tensors\n", trainer.parameters().count(),
                       trainer.parameters().all().size());
   text += fmt::format("data        {}\n", data.describe());
@@ -106,33 +108,46 @@ void print_pass_times(const CommonOptions& common, const ir::PassLog& passes) {
   }
 }
 
-int run_program(const RunOptions& own, const CommonOptions& common) {
-  if (auto error = check_one_device(common)) return fail(common, *error);
+int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld& world) {
   LoadedProgram program;
   if (const int status = load_program(common, program); status != kExitOk) return status;
   program.timings.start("lower");
   auto spec = train_spec(common, program);
   if (!spec.ok()) return fail(common, program.sources, spec.error());
   program.timings.stop();
-  if (!common.emit.empty()) return emit_forms(common, program, *spec);
+  if (!common.emit.empty()) emit_forms(common, *spec);
+  if (!common.emit.empty() && !wants(common, "program")) return kExitOk;
   backend::TrainLoopOptions options;
   ir::PassLog passes;
   options.trainer.threads = static_cast<int>(common.threads_per_device.value_or(0));
   options.trainer.debug_nan = own.debug_nan;
   auto budget = memory_budget(common);
   if (!budget.ok()) return fail(common, budget.error());
-  options.trainer.budget = *budget;
+  const bool part = !common.budget.empty() && common.budget.back() == '%';
+  options.trainer.budget = part ? *budget / world.sharing : *budget;
+  options.trainer.sharing = world.sharing;
+  options.world = world.world.get();
+  if (world.world != nullptr) {
+    options.trainer.threads = backend::threads_of_device(
+        world.world->local_devices(), options.trainer.threads, backend::mpi_sharing_ranks());
+  }
   options.trainer.passes = &passes;
   options.save_folder = save_folder(common, *spec);
   for (const std::string& file : {common.log, common.trace}) {
     if (file.empty()) continue;
     if (Status status = probe_output(file); !status.ok()) return fail(common, status.error());
   }
+  std::string note;
+  program.timings.start("compile");
+  auto trainer = planned_trainer(common, program, *spec, options.trainer, world.devices, note);
+  program.timings.stop();
+  if (!trainer.ok()) return fail(common, program.sources, trainer.error());
+  if (!common.emit.empty()) {
+    if (world.speaks) print((*trainer)->train_program().str());
+    return kExitOk;
+  }
   if (common.dry_run) {
-    program.timings.start("compile");
-    auto trainer = backend::Trainer::create(std::move(*spec), options.trainer);
-    program.timings.stop();
-    if (!trainer.ok()) return fail(common, program.sources, trainer.error());
+    if (!world.speaks) return kExitOk;
     print_dry_run(common, **trainer, options.save_folder);
     program.timings.report(common);
     print_pass_times(common, passes);
@@ -149,14 +164,27 @@ int run_program(const RunOptions& own, const CommonOptions& common) {
   options.trace_file = common.trace;
   program.timings.start("train");
   auto outcome =
-      backend::train(std::move(*spec), options, [&](const std::vector<Diagnostic>& warnings) {
+      backend::train(std::move(*trainer), options, [&](const std::vector<Diagnostic>& warnings) {
         print_warnings(common, program.sources, warnings);
       });
   program.timings.stop();
-  program.timings.report(common);
-  print_pass_times(common, passes);
-  if (!outcome.ok()) return fail(common, program.sources, outcome.error());
+  if (world.speaks) {
+    program.timings.report(common);
+    print_pass_times(common, passes);
+  }
+  if (!outcome.ok()) {
+    if (outcome.error().id == DiagId::E0703 && !note.empty()) outcome.error().note(note);
+    return fail(common, program.sources, outcome.error());
+  }
   return outcome->signal == 0 ? kExitOk : 128 + outcome->signal;
+}
+
+int run_program(const RunOptions& own, const CommonOptions& common) {
+  auto world = make_world(common);
+  if (!world.ok()) return fail(common, world.error());
+  const int status = run_in(own, common, *world);
+  const bool interrupted = status > 128;  // all devices stopped together
+  return status == kExitOk || interrupted ? status : end_failed(*world, status);
 }
 
 }  // namespace

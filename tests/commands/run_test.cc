@@ -136,7 +136,8 @@ TEST_F(RunCommand, SignalsFinishTheStepAndSave) {
 }
 
 TEST_F(RunCommand, FlagsThatCannotBe) {
-  EXPECT_EQ(run("run net.cad --devices 2").status, 2);
+  EXPECT_EQ(run("run net.cad --devices 2 --mesh dp=3").status, 2);
+  EXPECT_EQ(run("run net.cad --devices 2 --plan nobody").status, 2);
   EXPECT_EQ(run("run net.cad --budget lots").status, 2);
   const Output budget = run("run net.cad --budget 1KiB");
   EXPECT_EQ(budget.status, 3);

@@ -126,7 +126,10 @@ TEST(GoldenCoverage, EveryDiagnosticIsShownAndExplained) {
     all += read_file(fs::path(path).replace_extension(".out"));
   for (size_t i = 0; i < diag_count(); ++i) {
     const std::string name = diag_name(static_cast<DiagId>(i));
-    EXPECT_NE(all.find("[" + name + "]"), std::string::npos) << name << " has no golden test";
+    // These take several processes: tests/commands/run_devices_test.cc.
+    const bool of_ranks = name == "E1001" || name == "E1002" || name == "E1003";
+    EXPECT_TRUE(of_ranks || all.find("[" + name + "]") != std::string::npos)
+        << name << " has no golden test";
     EXPECT_TRUE(fs::exists(fs::path(COLAUTO_SOURCE_DIR) / "docs" / "errors" / (name + ".md")))
         << name << " has no docs/errors entry";
   }

@@ -1,0 +1,316 @@
+// `colauto run --devices N` as a user sees it: the same losses on any number of devices, threads or
+// ranks, checkpoints that any mesh goes on from, signals, and what happens when a rank fails, stops
+// or is not like the others: all end, in time, and say why.
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/commands/command_testing.h"
+#include "tests/commands/json_schema.h"
+
+namespace cad {
+namespace {
+
+using nlohmann::json;
+
+// Sizes that nothing divides: 257 tokens, 3 heads of 5, 6 rows a micro-batch.
+const char* const kProgram = R"(dim B, T = 12, S = T, V = 257, D = 15, L = 2
+dim H = 3, K = D / H, F = 22
+layer Attention(x: [B, T, D]) -> [B, T, D] {
+  param Wq, Wk, Wv : [D, H, K] = normal(0.3)
+  param Wo         : [H, K, D] = normal(0.3)
+  q = x @[D] Wq
+  k = (x @[D] Wk)[T -> S]
+  v = (x @[D] Wv)[T -> S]
+  s = q @[K] k / sqrt(K)
+  p = softmax[S](causal[T, S](s)) |> dropout(0.1)
+  return p @[S] v @[H, K] Wo
+}
+layer Block(x: [B, T, D]) -> [B, T, D] {
+  x = x + Attention(LayerNorm[D](x))
+  h = Linear[D -> F](x) |> gelu
+  x = x + (Linear[F -> D](h) |> dropout(0.1))
+  return x
+}
+model Net(tokens: i32[B, T]) -> [B, T, V] {
+  param e : [V, D] = normal(0.1)
+  x = e[V = tokens]
+  repeat L as h { x = Block(x) }
+  return LayerNorm[D](x) @[D] e
+}
+train net {
+  data:      text("text.txt", x: i32[B, T], y: i32[B, T])
+  loss:      cross_entropy[V](Net(x), y)
+  optimizer: adamw(lr: cosine(1e-2, warmup: 2))
+  clip:      1.0
+  ema:       0.9
+  B: 6, steps: 8, seed: 3, accumulate: 2
+  eval { data: text("text.txt"), every: 4, batches: 3 }
+  save { to: "runs/net", every: 4 }
+}
+)";
+
+const char* const kMpi =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+    "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
+    "COLAUTO_COMM_TIMEOUT=5 timeout 120 mpirun ";
+
+bool have_mpi() {
+  return std::system("command -v mpirun >/dev/null 2>&1") == 0;
+}
+
+class RunDevices : public Commands {
+ protected:
+  void SetUp() override {
+    Commands::SetUp();
+    write("net.cad", kProgram);
+    std::string text;
+    for (int i = 0; i < 90; ++i) text += "the quick brown fox " + std::to_string(i % 7) + "\n";
+    write("text.txt", text);
+  }
+  std::vector<json> events(const std::string& name, const std::string& kind) const {
+    std::vector<json> list;
+    std::istringstream lines(read(name));
+    for (std::string line; std::getline(lines, line);) {
+      json event = json::parse(line);
+      if (event["event"] == kind) list.push_back(std::move(event));
+    }
+    return list;
+  }
+  std::vector<double> losses(const std::string& log, const std::string& kind = "step") const {
+    std::vector<double> list;
+    for (const json& event : events(log, kind)) list.push_back(event["loss"]);
+    return list;
+  }
+  void expect_close(const std::vector<double>& a, const std::vector<double>& b,
+                    const std::string& what, double relative = 1e-5) const {
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_NEAR(a[i], b[i], relative * std::abs(b[i])) << what << ", number " << i;
+  }
+  // mpirun -n `ranks` binary `arguments`; more ranks after a colon in `arguments`.
+  Output run_mpi(int ranks, const std::string& arguments) const {
+    return run(arguments, kMpi + ("-n " + std::to_string(ranks)));
+  }
+};
+
+TEST_F(RunDevices, LossesAreThoseOfOneDevice) {
+  ASSERT_EQ(run("run net.cad --quiet --log one.jsonl --save one").status, 0);
+  const json schema =
+      json::parse(std::ifstream(std::string(COLAUTO_SOURCE_DIR) + "/docs/schema/run-log.json"));
+  for (const char* flags : {"--devices 2 --plan dp", "--devices 4 --plan auto",
+                            "--devices 3 --plan zero3", "--devices 2 --plan zero1"}) {
+    const Output many = run(std::string("run net.cad --quiet --log n.jsonl --save n ") + flags);
+    ASSERT_EQ(many.status, 0) << flags << many.err;
+    expect_close(losses("n.jsonl"), losses("one.jsonl"), flags);
+    expect_close(losses("n.jsonl", "eval"), losses("one.jsonl", "eval"), flags);
+    const json start = events("n.jsonl", "start").front(), end = events("n.jsonl", "end").front();
+    EXPECT_TRUE(fits(start, schema, schema)) << start;
+    EXPECT_TRUE(fits(end, schema, schema)) << end;
+    const size_t devices = start["devices"];
+    EXPECT_EQ(end["peak_bytes"].size(), devices);
+    for (const json& peak : end["peak_bytes"]) EXPECT_EQ(peak, end["predicted_peak_bytes"]);
+    // The file does not tell how many devices wrote it.
+    EXPECT_EQ(read("n/step-000004/model.safetensors").size(),
+              read("one/step-000004/model.safetensors").size());
+    std::filesystem::remove_all(folder_ / "n");
+    std::filesystem::remove(folder_ / "n.jsonl");
+  }
+}
+
+TEST_F(RunDevices, ResumingOnAnotherMesh) {
+  ASSERT_EQ(run("run net.cad --quiet --log through.jsonl --save through").status, 0);
+  const std::vector<double> through = losses("through.jsonl");
+  const std::vector<std::string> meshes = {"--devices 1", "--devices 2 --plan zero1",
+                                           "--devices 3 --plan zero3", "--devices 4 --plan auto"};
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    const std::string first = meshes[i], second = meshes[(i + 1) % meshes.size()];
+    const Output a = run("run net.cad --quiet --steps 4 --log n.jsonl --save n " + first);
+    ASSERT_EQ(a.status, 0) << a.err;
+    const Output b = run("run net.cad --quiet --resume --log n.jsonl --save n " + second);
+    ASSERT_EQ(b.status, 0) << b.err;
+    expect_close(losses("n.jsonl"), through, first + ", then " + second);
+    std::filesystem::remove_all(folder_ / "n");
+    std::filesystem::remove(folder_ / "n.jsonl");
+  }
+}
+
+// On one mesh a run that stopped goes on bit by bit; so does a second one.
+TEST_F(RunDevices, TheSameMeshGivesTheSameBits) {
+  const std::string flags = "run net.cad --quiet --devices 4 --plan zero1 ";
+  ASSERT_EQ(run(flags + "--log a.jsonl --save a").status, 0);
+  ASSERT_EQ(run(flags + "--log b.jsonl --save b --steps 4").status, 0);
+  ASSERT_EQ(run(flags + "--log b.jsonl --save b --resume").status, 0);
+  EXPECT_EQ(losses("a.jsonl"), losses("b.jsonl"));
+  for (const char* file : {"model", "optimizer", "ema"}) {
+    const std::string name = std::string("/step-000008/") + file + ".safetensors";
+    EXPECT_EQ(read("a" + name), read("b" + name)) << file;
+  }
+}
+
+TEST_F(RunDevices, RanksGiveTheBitsOfThreads) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const std::string flags = "run net.cad --quiet --devices 4 --plan zero1 --threads-per-device 1 ";
+  ASSERT_EQ(run(flags + "--log a.jsonl --save a").status, 0);
+  for (const int ranks : {4, 2}) {
+    const Output mpi = run_mpi(ranks, flags + "--log m.jsonl --save m");
+    ASSERT_EQ(mpi.status, 0) << mpi.err;
+    EXPECT_EQ(losses("m.jsonl"), losses("a.jsonl")) << ranks << " ranks";
+    EXPECT_EQ(read("m/step-000008/model.safetensors"), read("a/step-000008/model.safetensors"));
+    std::filesystem::remove_all(folder_ / "m");
+    std::filesystem::remove(folder_ / "m.jsonl");
+  }
+}
+
+TEST_F(RunDevices, SignalsFinishTheStepAndSave) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      if (::chdir(folder_.c_str()) != 0) ::_exit(99);
+      ::execl(COLAUTO_BINARY, "colauto", "run", "net.cad", "--devices", "2", "--plan", "dp",
+              "--set", "steps=100000000", "--overwrite", "--log", "log.jsonl", "--quiet", nullptr);
+      ::_exit(98);
+    }
+    for (int i = 0; i < 1200 && !contains(read("log.jsonl"), "\"step\":3,"); ++i) ::usleep(50'000);
+    ::kill(child, signal);
+    int raw = 0;
+    ::waitpid(child, &raw, 0);
+    ASSERT_TRUE(WIFEXITED(raw));
+    EXPECT_EQ(WEXITSTATUS(raw), 128 + signal);
+    const json end = events("log.jsonl", "end").at(0);
+    EXPECT_EQ(end["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
+    std::string step = std::to_string(end["steps"].get<int64_t>());
+    step.insert(0, step.size() < 6 ? 6 - step.size() : 0, '0');
+    EXPECT_TRUE(std::filesystem::exists(folder_ / ("runs/net/step-" + step + "/state.json")));
+    std::filesystem::remove(folder_ / "log.jsonl");
+  }
+}
+
+// Ranks that were not started alike, each kind of difference: status 1, both sides named.
+TEST_F(RunDevices, RanksThatDiffer) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::string other = kProgram;
+  other.replace(other.find("gelu"), 4, "relu");
+  write("other.cad", other);
+  std::filesystem::create_directories(folder_ / "sub");
+  write("sub/net.cad", kProgram);
+  std::string text;
+  for (int i = 0; i < 90; ++i) text += "the quick green fox " + std::to_string(i % 7) + "\n";
+  write("sub/text.txt", text);
+  const std::string binary = std::string("'") + COLAUTO_BINARY + "' ";
+  const std::string rest = " --quiet --devices 2 --save runs/mpi";
+  const struct {
+    const char* what;
+    std::string first, second;
+  } cases[] = {{"seed", "run net.cad --plan dp --seed 1", "run net.cad --plan dp --seed 2"},
+               {"program", "run net.cad --plan dp", "run other.cad --plan dp"},
+               {"plan", "run net.cad --plan dp", "run net.cad --plan zero3"},
+               {"data", "run net.cad --plan dp", "run sub/net.cad --plan dp"}};
+  for (const auto& c : cases) {
+    const Output out = run_mpi(1, c.first + rest + " : -n 1 " + binary + c.second + rest);
+    EXPECT_EQ(out.status, 1) << c.what << out.err;
+    EXPECT_TRUE(contains(out.err, "error[E1002]")) << c.what << out.err;
+    EXPECT_TRUE(contains(out.err, c.what)) << out.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << c.what;
+  }
+}
+
+// Two ranks in different folders, as on hosts without a common file system.
+TEST_F(RunDevices, AFolderThatNotAllSee) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::filesystem::create_directories(folder_ / "elsewhere");
+  const std::string flags = " --quiet --devices 2 --plan dp --save here";
+  const Output out =
+      run_mpi(1, "run net.cad" + flags +
+                     " : -n 1 -wdir elsewhere '" COLAUTO_BINARY "' run ../net.cad" + flags);
+  EXPECT_EQ(out.status, 1) << out.err;
+  EXPECT_TRUE(contains(out.err, "error[E1003]")) << out.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "here"));
+}
+
+// A rank that is killed or stopped in mid-run: the others end in time and say whom they miss.
+TEST_F(RunDevices, ARankIsKilledOrStopped) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  ASSERT_EQ(run("run net.cad --quiet --log one.jsonl --save one").status, 0);
+  for (const char* signal : {"KILL", "STOP"}) {
+    std::filesystem::remove(folder_ / "log.jsonl");
+    // The second rank sends itself the signal once four steps are saved.
+    write("rank.sh", std::string("#!/bin/sh\n\"$@\" & child=$!\n") +
+                         "for i in $(seq 1200); do\n"
+                         "  if [ -e runs/net/step-000004/state.json ]; then kill -" +
+                         signal + " $child; break; fi\n  sleep 0.05\ndone\nwait $child\n");
+    const std::string arguments =
+        "run net.cad --quiet --devices 2 --plan dp --set steps=100000000 --overwrite "
+        "--log log.jsonl";
+    const Output out = run(arguments + " : -n 1 sh rank.sh '" COLAUTO_BINARY "' " + arguments,
+                           kMpi + std::string("-n 1"));
+    EXPECT_NE(out.status, 0) << signal;
+    EXPECT_NE(out.status, 124) << signal << ": not in time";
+    EXPECT_FALSE(out.err.empty()) << signal;
+    if (std::string(signal) == "STOP") {
+      EXPECT_TRUE(contains(out.err, "rank") && contains(out.err, " 5 s")) << out.err;
+    }
+    const std::string pattern = folder_.string();
+    EXPECT_NE(std::system(("pgrep -f '" + pattern + "/[^ ]*rank' >/dev/null").c_str()), 0);
+    // What was saved goes on, on one device.
+    const Output more = run("run net.cad --quiet --resume --save runs/net --steps 8");
+    EXPECT_TRUE(more.status == 0) << signal << more.err;
+    std::filesystem::remove_all(folder_ / "runs");
+  }
+}
+
+TEST_F(RunDevices, ANanOnOneDeviceEndsAll) {
+  std::string program = kProgram;
+  program.replace(program.find("LayerNorm[D](x) @[D] e"), 22, "log(relu(x)) @[D] e");
+  write("net.cad", program);
+  const Output stopped = run("run net.cad --quiet --devices 2 --plan dp");
+  EXPECT_EQ(stopped.status, 1) << stopped.err;
+  EXPECT_TRUE(contains(stopped.err, "error[E0701]")) << stopped.err;
+  EXPECT_TRUE(contains(stopped.err, "comes from `log`") || contains(stopped.err, "on device"))
+      << stopped.err;
+  if (!have_mpi()) return;
+  const Output ranks = run_mpi(2, "run net.cad --quiet --devices 2 --plan dp");
+  EXPECT_EQ(ranks.status, 1) << ranks.err;
+  EXPECT_TRUE(contains(ranks.err, "error[E0701]")) << ranks.err;
+}
+
+TEST_F(RunDevices, TheDiskFillsAtASave) {
+  std::filesystem::create_directories(folder_ / "disk");
+  if (::mount("tmpfs", (folder_ / "disk").c_str(), "tmpfs", 0, "size=600k") != 0)
+    GTEST_SKIP() << "no right to mount a small disk";
+  const Output full =
+      run("run net.cad --quiet --devices 2 --plan zero1 --save disk/run --set steps=80");
+  EXPECT_EQ(full.status, 1) << full.err;
+  EXPECT_TRUE(contains(full.err, "error[E0602]: cannot write")) << full.err;
+  bool saved = false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "disk/run")) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_NE(name.substr(0, 5), ".tmp-") << name;
+    saved = saved || name.substr(0, 5) == "step-";
+  }
+  EXPECT_TRUE(saved);
+  std::filesystem::copy(folder_ / "disk/run", folder_ / "saved",
+                        std::filesystem::copy_options::recursive);
+  ::umount((folder_ / "disk").c_str());
+  const Output more =
+      run("run net.cad --quiet --resume saved --save saved --devices 3 --plan dp "
+          "--set steps=80 --steps 30");
+  EXPECT_EQ(more.status, 0) << more.err;
+}
+
+TEST_F(RunDevices, RanksMustShareDevices) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const Output out = run_mpi(2, "run net.cad --quiet --devices 3 --plan dp");
+  EXPECT_EQ(out.status, 2) << out.err;
+  EXPECT_TRUE(contains(out.err, "2 ranks cannot have equally many")) << out.err;
+}
+
+}  // namespace
+}  // namespace cad
