@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -124,9 +125,34 @@ class Planner {
       auto one = make_mesh(r_.cluster, {{meshes[0].axes[0].name, 1}});
       if (one.ok()) meshes.push_back(*one);
     }
+    if (r_.name != "auto" && meshes.size() > 1) add_orders(meshes);
     std::stable_sort(meshes.begin(), meshes.end(),
                      [](const Mesh& a, const Mesh& b) { return a.axes.size() < b.axes.size(); });
     return meshes;
+  }
+
+  // Of axes over equal links one order is enough to search in, but baselines give each axis a role:
+  // the first one is the batch's.
+  void add_orders(std::vector<Mesh>& meshes) const {
+    const auto sizes_of = [](const Mesh& mesh) {
+      std::vector<int> sizes;
+      for (const Axis& axis : mesh.axes) sizes.push_back(axis.size);
+      return sizes;
+    };
+    std::set<std::vector<int>> known;
+    for (const Mesh& mesh : meshes) known.insert(sizes_of(mesh));
+    const std::vector<Mesh> given = meshes;
+    for (const Mesh& mesh : given) {
+      std::vector<int> sizes = sizes_of(mesh);
+      std::sort(sizes.begin(), sizes.end());
+      do {
+        if (!known.insert(sizes).second) continue;
+        std::vector<Axis> axes = mesh.axes;
+        for (size_t i = 0; i < axes.size(); ++i) axes[i].size = sizes[i];
+        auto other = make_mesh(r_.cluster, axes);
+        if (other.ok()) meshes.push_back(*other);
+      } while (std::next_permutation(sizes.begin(), sizes.end()));
+    }
   }
 
   void offer(const Found& found, const std::shared_ptr<Problem>& problem, double price) {
