@@ -98,7 +98,8 @@ TEST(Baselines, ASplitSequenceStaysSplitBetweenProducts) {
 
 TEST(Baselines, MegatronZeroSplitsStatesOverTheBatchToo) {
   const Fixed whole = fixed("megatron-sp", {2, 4}), split = fixed("megatron-zero", {2, 4});
-  EXPECT_EQ(split.evaluation.bytes.parameters, whole.evaluation.bytes.parameters);
+  EXPECT_NEAR(split.evaluation.bytes.parameters, whole.evaluation.bytes.parameters,
+              0.01 * whole.evaluation.bytes.parameters);
   EXPECT_NEAR(split.evaluation.bytes.optimizer, whole.evaluation.bytes.optimizer / 2,
               0.01 * whole.evaluation.bytes.optimizer);
   EXPECT_NEAR(split.evaluation.bytes.gradients, whole.evaluation.bytes.gradients / 2,
