@@ -8,8 +8,11 @@
 
 #include "base/suggest.h"
 #include "cli/plan_request.h"
+#include "ir/passes.h"
 #include "planner/baselines.h"
 #include "planner/placement.h"
+#include "planner/placement_json.h"
+#include "planner/plan_json.h"
 #include "planner/planner.h"
 
 namespace cad::cli {
@@ -18,32 +21,78 @@ namespace {
 
 using Made = std::shared_ptr<const backend::DevicePlan>;
 
+// Evaluations are split as the training step is, and read the parameters where that has them.
+Made with_evaluations(const std::string& name, planner::Placement train, const ir::Graph& graph,
+                      const ir::TrainSpec& spec) {
+  auto plan = std::make_shared<backend::DevicePlan>();
+  plan->name = name;
+  plan->train = std::move(train);
+  for (const ir::EvalSpec& eval : spec.evals) {
+    const ir::Graph forward = ir::run_passes(eval.graph, ir::passes_before_autodiff());
+    plan->evals.push_back(planner::placement_for(forward, spec.bindings, graph, plan->train));
+  }
+  return plan;
+}
+
+bool is_named(const std::string& plan) {
+  const std::vector<std::string>& names = planner::baseline_names();
+  return plan == "auto" || std::find(names.begin(), names.end(), plan) != names.end();
+}
+
+bool is_file(const std::string& plan) {
+  return plan.find('.') != std::string::npos || plan.find('/') != std::string::npos;
+}
+
+Diagnostic no_such_plan(const std::string& plan) {
+  std::vector<std::string> names = planner::baseline_names();
+  names.emplace_back("auto");
+  Diagnostic error =
+      make_error(DiagId::E0503, fmt::format("`--plan {}`: no such plan", plan), kExitUsage);
+  if (const auto near = suggest(plan, names))
+    error.help(fmt::format("did you mean `{}`?", *near));
+  else
+    error.help(fmt::format("there are `{}`, or the name of a file", fmt::join(names, "`, `")));
+  return error;
+}
+
+// Of `colauto plan --json`, for these devices.
+Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
+                        const PlanQuestion& question) {
+  CAD_TRY(text, read_file(common.plan));
+  CAD_TRY(plan, planner::read_plan(common.plan, text));
+  const int devices = question.request.meshes[0].devices();
+  if (plan.devices != devices) {
+    Diagnostic error =
+        make_error(DiagId::E0902,
+                   fmt::format("`{}` is a plan for {} device{}, the run has {}", common.plan,
+                               plan.devices, plan.devices == 1 ? "" : "s", devices),
+                   kExitUsage);
+    error.help(fmt::format("run it with `--devices {}`", plan.devices));
+    return error;
+  }
+  CAD_TRY(placement, planner::saved_placement(plan, common.plan, *question.graph, spec.bindings,
+                                              question.request.cluster));
+  return with_evaluations(common.plan, std::move(placement), *question.graph, spec);
+}
+
 // `share` of the budget.
 Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& program,
                          const ir::TrainSpec& spec, int devices, double share) {
-  std::vector<std::string> names = planner::baseline_names();
-  names.emplace_back("auto");
-  if (std::find(names.begin(), names.end(), common.plan) == names.end()) {
-    Diagnostic error = make_error(
-        DiagId::E0503, fmt::format("`--plan {}`: no such plan", common.plan), kExitUsage);
-    if (const auto near = suggest(common.plan, names))
-      error.help(fmt::format("did you mean `{}`?", *near));
-    else
-      error.help(fmt::format("there are `{}`", fmt::join(names, "`, `")));
-    return error;
-  }
+  const bool saved = !is_named(common.plan);
+  if (saved && !is_file(common.plan)) return no_such_plan(common.plan);
   CommonOptions flags = common;
   flags.devices = devices;
   flags.gpus.reset();
+  if (saved) flags.plan = "auto";
   CAD_TRY(question, plan_question(flags, *program.module, spec, graph_to_plan(spec)));
+  if (saved) return saved_plan(common, spec, question);
   question.request.alternatives = false;
   question.request.budget *= share;
-  const planner::Planning planning = planner::make_plan(question.request);
+  const planner::Planning planning = planner::plan_by_rules(question.request);
   if (auto error = no_plan(question, planning)) return *error;
-  auto plan = std::make_shared<backend::DevicePlan>();
-  plan->name = question.request.name;
-  plan->train = planner::placement_of(*planning.problem, planning.body);
-  return Made(std::move(plan));
+  return with_evaluations(question.request.name,
+                          planner::placement_of(*planning.problem, planning.body), *question.graph,
+                          spec);
 }
 
 }  // namespace
