@@ -124,6 +124,29 @@ TEST_F(RunDevices, LossesAreThoseOfOneDevice) {
   }
 }
 
+// What `plan --json` saved is what runs; one of other sizes, devices or with a broken inside is
+// refused.
+TEST_F(RunDevices, ASavedPlanIsCarriedOut) {
+  ASSERT_EQ(run("run net.cad --quiet --log one.jsonl --save one").status, 0);
+  const Output plan = run("plan net.cad --devices 4 --plan zero3 --json");
+  ASSERT_EQ(plan.status, 0) << plan.err;
+  write("plan.json", plan.out);
+  const Output many =
+      run("run net.cad --quiet --log n.jsonl --save n --devices 4 --plan plan.json");
+  ASSERT_EQ(many.status, 0) << many.err;
+  expect_close(losses("n.jsonl"), losses("one.jsonl"), "a saved plan");
+  const Output sizes = run("run net.cad --set B=8 --save m --devices 4 --plan plan.json");
+  EXPECT_EQ(sizes.status, 66) << sizes.err;
+  EXPECT_NE(sizes.err.find("of other sizes"), std::string::npos) << sizes.err;
+  EXPECT_EQ(run("run net.cad --save m --devices 2 --plan plan.json").status, 2);
+  json broken = json::parse(plan.out);
+  for (auto& [node, split] : broken["placement"]["body"]["ops"].items()) split[0] = 100;
+  write("plan.json", broken.dump());
+  const Output inside = run("run net.cad --save m --devices 4 --plan plan.json");
+  EXPECT_EQ(inside.status, 66) << inside.err;
+  EXPECT_NE(inside.err.find("cannot be split so"), std::string::npos) << inside.err;
+}
+
 TEST_F(RunDevices, ResumingOnAnotherMesh) {
   ASSERT_EQ(run("run net.cad --quiet --log through.jsonl --save through").status, 0);
   const std::vector<double> through = losses("through.jsonl");
