@@ -100,8 +100,9 @@ std::string to_text(const Instance& instance, const Solution& solution,
                     const std::optional<Checked>& checked) {
   const auto& problem = instance.problem;
   std::string text =
-      fmt::format("{}{}{} nodes, {} edges\n", instance.name, instance.name.empty() ? "" : ": ",
-                  problem.nodes.size(), problem.edges.size());
+      fmt::format("{}{}{} node{}, {} edge{}\n", instance.name, instance.name.empty() ? "" : ": ",
+                  problem.nodes.size(), problem.nodes.size() == 1 ? "" : "s", problem.edges.size(),
+                  problem.edges.size() == 1 ? "" : "s");
   text += fmt::format("status  {}\n", planner::solver::status_text(solution.status));
   if (checked) text += fmt::format("cost    {}\n", number(checked->cost));
   if (std::isfinite(solution.bound)) text += fmt::format("bound   {}\n", number(solution.bound));
@@ -109,6 +110,8 @@ std::string to_text(const Instance& instance, const Solution& solution,
     text += fmt::format("gap     {:.4g} %\n", 100 * solution.gap);
     text += fmt::format("memory  {} B at the peak", checked->peak);
     text += problem.budget ? fmt::format(" of {} B allowed\n", *problem.budget) : "\n";
+  } else if (solution.no_budget_helps) {
+    text += "memory  no budget helps: the forbidden choices and pairs exclude each other\n";
   } else if (problem.budget) {
     text += fmt::format("memory  {} B allowed; no solution needs less than {} B\n", *problem.budget,
                         solution.least_budget_bound);
@@ -149,7 +152,7 @@ Action declare_solve(CLI::App& app, CommonOptions& common) {
       ->required();
   app.add_option("--time", own->time_s, "seconds after which the best solution is printed")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(finite_from_zero())
       ->capture_default_str();
   app.add_option("--gap", own->gap, "stop at this proven gap, relative to the cost (0.01: 1 %)")
       ->type_name("FRACTION")

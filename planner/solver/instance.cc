@@ -42,6 +42,8 @@ std::string line_and_column(const std::string& text, size_t at) {
 // nlohmann's text is "[json.exception.parse_error.101] parse error at ..: syntax error while
 // parsing value - what happened; last read: .."; the middle is what a user needs.
 std::string plain(std::string message) {
+  if (const size_t mark = message.find("] "); message.rfind("[json.", 0) == 0 && mark < 60)
+    message = message.substr(mark + 2);
   const size_t dash = message.find(" - ");
   if (dash != std::string::npos) message = message.substr(dash + 3);
   const size_t end = message.find("; ");

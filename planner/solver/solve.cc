@@ -63,8 +63,12 @@ void find_least_budget(const Problem& problem, const Rules& rules, Solution& sol
   low = std::max(low, least_use(problem));
   solution.least_budget_bound = low;
   free.budget.reset();
+  if (rules.out_of_time()) return;
   const EngineResult any = run(free, whole, 0);
-  if (any.best.choices.empty()) return;  // the pairs alone exclude each other
+  if (any.best.choices.empty()) {
+    solution.no_budget_helps = any.end == EngineResult::End::kProven;
+    return;
+  }
   int64_t high = check(problem, any.best.choices).peak;
   bool proven = true;  // nothing fits below `low`; else it is a guess
   while (low < high && !rules.out_of_time()) {
@@ -117,7 +121,10 @@ Solution solve(const Problem& problem, const Options& options) {
   finish(problem, options, result, solution);
   if (solution.choices.empty() && !problem.nodes.empty() && problem.budget)
     find_least_budget(problem, rules, solution);
-  if (problem.nodes.empty()) solution.status = SolveStatus::kOptimal, solution.cost = 0;
+  if (problem.nodes.empty()) {
+    solution.status = SolveStatus::kOptimal;
+    solution.cost = solution.bound = solution.gap = 0;
+  }
   solution.wall_s = clock_s() - start;
   return solution;
 }

@@ -65,6 +65,7 @@ struct Solution {
   // peak that no choice can go below.
   std::optional<int64_t> least_budget;
   int64_t least_budget_bound = 0;
+  bool no_budget_helps = false;  // the forbidden pairs alone exclude each other
   double wall_s = 0;
   int64_t columns = 0, rows = 0;  // of the largest program that went to lp_solve
 };

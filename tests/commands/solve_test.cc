@@ -116,6 +116,54 @@ TEST_F(SolveCommand, ErrorsOfFiles) {
   EXPECT_EQ(run("solve text.json --gap x").status, 2);
 }
 
+// Files that are nearly problems: each is refused by the name of what is wrong, or solved.
+TEST_F(SolveCommand, HostileFiles) {
+  const auto file = [&](const std::string& nodes, const std::string& edges,
+                        const std::string& limit) {
+    write("x.json", "{\"problem\":{\"nodes\":" + nodes + ",\"edges\":" + edges +
+                        ",\"usage_limit\":" + limit + "}}");
+    return run("solve x.json");
+  };
+  const auto one = [](const std::string& interval, const std::string& costs,
+                      const std::string& usages) {
+    return "{\"intervals\":[" + interval + "],\"costs\":[" + costs + "],\"usages\":[" + usages +
+           "]}";
+  };
+  const std::string none = "{\"nodes\":[],\"costs\":[]}";
+  const auto refused = [&](const Output& out, const std::string& part) {
+    EXPECT_EQ(out.status, 65) << out.out << out.err;
+    EXPECT_TRUE(contains(out.err, part)) << out.err;
+    EXPECT_FALSE(contains(out.err, "json.exception")) << out.err;
+  };
+  refused(file("{}", none, "1"), "`problem.nodes.intervals` is missing");
+  refused(file(one("[5,1]", "[1]", "[1]"), none, "1"), "from <= to");
+  refused(file(one("[0,1]", "[]", "[]"), none, "1"), "is empty");
+  refused(file(one("[0,1]", "[1,2]", "[1]"), none, "1"), "has 1 entries");
+  refused(file(one("[0,1]", "[1]", "[-1]"), none, "1"), "whole number from 0");
+  refused(file(one("[0,1]", "[1]", "[9223372036854775807]"), none, "1"), "past 2^62");
+  refused(file(one("[0,1]", "[1e400]", "[1]"), none, "1"), "is not JSON");
+  refused(file(one("[0,1]", "[-5e300]", "[1]"), none, "1"), "exact up to 2^53");
+  refused(file(one("[0.5,1]", "[1]", "[1]"), none, "1"), "whole number");
+  refused(file(one("[0,1]", "[\"a\"]", "[1]"), none, "1"), "costs");
+  refused(file(one("[0,1]", "[1]", "[1]"), "{\"nodes\":[[0,5]],\"costs\":[[1]]}", "1"), "node 5");
+  refused(file(one("[0,1]", "[1]", "[1]"), none, "-1"), "usage_limit");
+  refused(file(one("[0,1]", "[1]", "[1]"), none, "1e300"), "usage_limit");
+  const Output nothing = file(one("", "", ""), none, "10");
+  EXPECT_EQ(nothing.status, 0);
+  EXPECT_TRUE(contains(nothing.out, "0 nodes, 0 edges\n") && contains(nothing.out, "gap     0 %\n"))
+      << nothing.out;
+  const Output single = file(one("[0,1]", "[7]", "[1]"), none, "1");
+  EXPECT_TRUE(contains(single.out, "1 node, 0 edges\n") && contains(single.out, "cost    7\n"))
+      << single.out;
+  const Output apart = file(one("[0,1],[0,1]", "[1],[1]", "[1],[1]"),
+                            "{\"nodes\":[[0,1]],\"costs\":[[1e18]]}", "10");
+  EXPECT_EQ(apart.status, 3);
+  EXPECT_TRUE(contains(apart.out, "no budget helps")) << apart.out;
+  for (const char* time : {"nan", "inf", "-1", "x"})
+    EXPECT_EQ(run(std::string("solve x.json --time ") + time).status, 2) << time;
+  EXPECT_EQ(run("solve x.json --time 0").status, 3);
+}
+
 // {file, seconds, the cost that must be reached}
 struct Public {
   const char* name;
