@@ -322,7 +322,7 @@ std::string alternatives(const Plan& plan) {
   std::string out = "\nalternatives: step, against this plan, memory of a device, mesh\n";
   const double own = plan.predicted.step_s;
   for (const Alternative& a : plan.alternatives) {
-    out += fmt::format("  {:<24} {:>10}  {:>6}  {:>11}  {}{}\n", a.name, seconds_text(a.step_s),
+    out += fmt::format("  {:<26} {:>10}  {:>6}  {:>11}  {}{}\n", a.name, seconds_text(a.step_s),
                        own > 0 ? fmt::format("{:.3g}x", a.step_s / own) : "",
                        bytes_text(a.peak_bytes), a.mesh, a.feasible ? "" : "  OOM");
   }
