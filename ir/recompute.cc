@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/rewrite.h"
+#include "ir/step_kinds.h"
 
 namespace cad::ir {
 
@@ -125,7 +126,11 @@ void recompute_at_top(Graph& g, size_t forward_nodes, const SavePolicy& policy) 
     const Node& n = g.node(g.region(RegionId{0}).nodes[i]);
     if (n.op == Op::kInput || n.op == Op::kRepeat) continue;
     for (const ValueId v : n.results) {
-      const bool chosen = choices.of(v) == Choice::kRecompute;
+      const Choice choice = choices.of(v);
+      // A view holds the storage of what it shows, so it goes the same way.
+      const bool follows = choice == Choice::kAuto && is_view_op(g, n) &&
+                           again[static_cast<size_t>(n.operands[0].index)] != 0;
+      const bool chosen = choice == Choice::kRecompute || follows;
       again[static_cast<size_t>(v.index)] = chosen ? 1 : 0;
       any = any || chosen;
     }

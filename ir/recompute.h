@@ -26,7 +26,8 @@ class SaveChoices {
 
 // Region 0 holds `forward_nodes` nodes and then their backward pass. Every value that is chosen to
 // be computed again gets a copy before the first backward node that reads it; inputs and loops are
-// read as they are. Copies carry a mark that keeps equal nodes from becoming one again.
+// read as they are, views follow what they show. Copies carry a mark that keeps equal nodes from
+// becoming one again.
 void recompute_at_top(Graph& g, size_t forward_nodes, const SavePolicy& policy);
 
 }  // namespace cad::ir

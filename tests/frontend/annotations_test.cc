@@ -144,8 +144,8 @@ std::string two_layers(const std::string& inner, const std::string& outer, bool 
   const std::string layer =
       "dim B = 3, D = 4, E = D\n"
       "layer Block(x: [B, D]) -> [B, D] {\n  param w : [D, E] = normal(0.7)\n"
-      "  a = sin(x @[D] w)[E -> D] " +
-      inner + "\n  b = a * a + x " + outer + "\n  return b\n}\n";
+      "  s = sin(x @[D] w) " +
+      inner + "\n  a = s[E -> D]\n  b = a * a + x " + outer + "\n  return b\n}\n";
   return layer + "model Net(x: [B, D]) -> [] {\n" +
          (loop ? "  repeat 2 { x = Block(x) }\n" : "  x = Block(x)\n  x = Block(x)\n") +
          "  return sum[B, D](x * x)\n}\n";
@@ -169,7 +169,8 @@ TEST(Annotations, ComputeAgainInLoopsAndOutside) {
     const std::string plain = two_layers("", "", loop);
     const ir::Graph g = trained(plain);
     const int layers = loop ? 1 : 2;
-    EXPECT_EQ(count(g, ir::Op::kSin), layers);
+    // A loop's cut computes the sine again by itself: it is cheap beside a second saved value.
+    EXPECT_EQ(count(g, ir::Op::kSin), 2);
     EXPECT_EQ(count(trained(two_layers("@recompute", "", loop)), ir::Op::kSin), 2 * layers);
     EXPECT_EQ(count(trained(two_layers("@keep", "", loop)), ir::Op::kSin), layers);
     // The checkpoint is kept, its product and sine run again.
