@@ -164,6 +164,26 @@ TEST_F(RunDevices, ResumingOnAnotherMesh) {
   }
 }
 
+// Less memory than a run needs as it is: more is computed again, the losses stay.
+TEST_F(RunDevices, LittleMemory) {
+  const std::string deep = "run net.cad --quiet --set B=24 --set L=3 --steps 3 ";
+  ASSERT_EQ(run(deep + "--log one.jsonl --save one").status, 0);
+  for (const char* devices : {"1", "2"}) {
+    const std::string flags = deep + "--plan auto --devices " + devices;
+    const Output ample = run(flags + " --dry-run --json");
+    ASSERT_EQ(ample.status, 0) << ample.err;
+    const int64_t needed = json::parse(ample.out)["predicted_peak_bytes"];
+    const int64_t budget = needed * 3 / 4;
+    const Output out =
+        run(flags + " --log n.jsonl --save n --budget " + std::to_string(budget) + "B");
+    ASSERT_EQ(out.status, 0) << devices << out.err;
+    expect_close(losses("n.jsonl"), losses("one.jsonl"), devices);
+    for (const json& peak : events("n.jsonl", "end").front()["peak_bytes"]) EXPECT_LE(peak, budget);
+    std::filesystem::remove_all(folder_ / "n");
+    std::filesystem::remove(folder_ / "n.jsonl");
+  }
+}
+
 // On one mesh a run that stopped goes on bit by bit; so does a second one.
 TEST_F(RunDevices, TheSameMeshGivesTheSameBits) {
   const std::string flags = "run net.cad --quiet --devices 4 --plan zero1 ";
