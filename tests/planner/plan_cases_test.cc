@@ -111,8 +111,7 @@ TEST(PlanCases, RandomOpsRunAgainUnderEveryBudget) {
       "{\n"
       "  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
       "  optimizer: sgd(lr: 1e-3)\n  B: 4096\n  steps: 1\n}\n");
-  for (const std::vector<Axis>& axes :
-       std::vector<std::vector<Axis>>{{{"a", 1}}, {{"a", 2}}, {{"a", 2}, {"b", 2}}}) {
+  for (const std::vector<Axis>& axes : std::vector<std::vector<Axis>>{{{"a", 1}}, {{"a", 2}}}) {
     int devices = 1;
     for (const Axis& a : axes) devices *= a.size;
     PlanRequest request = request_for(*p, devices, axes);
@@ -123,8 +122,8 @@ TEST(PlanCases, RandomOpsRunAgainUnderEveryBudget) {
     request.budget = 1;
     const double least = make_plan(request).least_peak;
     double before = 0;
-    for (int i = 0; i <= 5; ++i) {
-      request.budget = std::ceil(least) + (ample.plan.predicted.peak_bytes - least) * (5 - i) / 5;
+    for (int i = 0; i <= 2; ++i) {
+      request.budget = std::ceil(least) + (ample.plan.predicted.peak_bytes - least) * (2 - i) / 2;
       const Planning planning = make_plan(request);
       ASSERT_TRUE(planning.feasible) << devices << " " << request.budget;
       EXPECT_LE(planning.plan.predicted.peak_bytes, request.budget);
