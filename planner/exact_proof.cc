@@ -34,16 +34,16 @@ class Prover {
  public:
   Prover(const Problem& p, double budget, const ProofLimits& limits)
       : p_(p), budget_(std::min(budget, kUnlimited)), limits_(limits) {
-    double least = 0;
     for (const RegionProblem& r : p.regions) {
+      floors_.push_back(0);
       for (const VariableInfo& v : r.variables) {
         double moment = std::numeric_limits<double>::infinity();
         for (const Choice& c : v.choices)
           moment = std::min(moment, static_cast<double>(c.transient));
-        least = std::max(least, moment);
+        floors_.back() = std::max(floors_.back(), moment);
       }
+      floor_ = std::max(floor_, floors_.back());
     }
-    floor_ = least;
     parent_.assign(p.regions.size(), {-1, -1});
     for (size_t r = 0; r < p.regions.size(); ++r) {
       for (size_t c = 0; c < p.regions[r].children.size(); ++c)
@@ -90,19 +90,24 @@ class Prover {
  private:
   void make_measures() {
     const double room = budget_ - floor_;
-    const auto line = [&](double hide, double price) {
+    double loops = 0;  // of memory for a moment in loops, which what runs again comes on top of
+    for (size_t r = 1; r < floors_.size(); ++r)
+      loops += floors_[r] / (static_cast<double>(floors_.size()) - 1);
+    const auto line = [&](double hide, double price, bool again) {
       Measure m;
       m.comm = 1 - hide;
       m.compute = hide;
-      m.held = m.again = price;
-      m.most = (limits_.target + price * room) * (1 + 4e-6);
+      m.held = price;
+      m.again = again ? price : 0;
+      m.most = (limits_.target + price * (again ? budget_ - loops : room)) * (1 + 4e-6);
       measures_.push_back(m);
     };
-    line(limits_.hide, limits_.price);
-    if (limits_.price > 0) line(limits_.hide, limits_.price * 4);
-    if (p_.model.overlap > 0) line(limits_.hide < 0.5 ? 1 : 0, limits_.price / 2);
+    line(limits_.hide, limits_.price, false);
+    if (limits_.price > 0) line(limits_.hide, limits_.price, true);
+    if (limits_.price > 0) line(limits_.hide, limits_.price * 4, false);
+    if (p_.model.overlap > 0) line(limits_.hide < 0.5 ? 1 : 0, limits_.price / 2, false);
     Measure memory;  // what is held alone, in units near 1
-    memory.held = memory.again = 1 / std::max(budget_, 1.0);
+    memory.held = 1 / std::max(budget_, 1.0);
     memory.most = room * memory.held * (1 + 4e-6);
     measures_.push_back(memory);
   }
@@ -115,7 +120,8 @@ class Prover {
   }
   [[nodiscard]] std::vector<Measure> measures(size_t r) const {
     std::vector<Measure> out = measures_;
-    for (Measure& m : out) m.again /= executions(r);
+    const double loops = std::max(1.0, static_cast<double>(p_.regions.size()) - 1);
+    for (Measure& m : out) m.again /= executions(r) * loops;
     return out;
   }
 
@@ -438,7 +444,8 @@ class Prover {
     Built& b = built_[r];
     for (size_t c = 0; c < p_.regions[r].children.size(); ++c)
       b.region.factors[static_cast<size_t>(b.loop_factor[c])].labels = std::move(loops_[r][c]);
-    LabelTable once = b.fold->labels(*maker_, scalars_[r], measures(r), budget_, floor_);
+    LabelTable once =
+        b.fold->labels(*maker_, scalars_[r], measures(r), budget_, r == 0 ? floor_ : floors_[r]);
     if (maker_->gave_up()) return;
     const auto [parent, child] = parent_[r];
     if (parent < 0) {
@@ -447,7 +454,7 @@ class Prover {
     }
     for (Labels& cell : once.cells) {
       for (Label& l : cell) {
-        l.moment = std::max(l.moment, floor_) + l.again;
+        l.moment = std::max(l.moment, floors_[r]) + l.again;
         l.from = maker_->derivations().add({Derivation::Kind::kIteration, l.from, -1});
       }
     }
@@ -610,7 +617,8 @@ class Prover {
   const Problem& p_;
   double budget_;
   ProofLimits limits_;
-  double floor_ = 0;
+  double floor_ = 0;            // memory that every plan has for a moment
+  std::vector<double> floors_;  // of each region
   std::vector<Measure> measures_;
   std::vector<std::pair<int, int>> parent_;           // region, child; by region
   std::vector<std::vector<std::vector<char>>> left_;  // choices, by region and variable

@@ -16,6 +16,8 @@ double priced(const Problem& problem, const Evaluation& e, double price) {
   return e.seconds + price * (e.bytes.persistent() + e.bytes.saved + e.bytes.again);
 }
 
+constexpr size_t kMostBases = 8;
+
 struct Search::Impl {
   const Problem& p;
   double price = 0;
@@ -28,23 +30,40 @@ struct Search::Impl {
   int64_t work = 0;                        // for prove()
   double least_moment = 0;                 // memory that every plan has for a moment
   double bound_price = 0, bound_hide = 0;  // of the best bound of the last line
+  double top_moment = 0;                   // memory for a moment at the top level
+  std::vector<BodyPlan> bases;             // plans next to the budget
+
+  // What runs again counts besides memory for a moment in loops, but not at the top level. So there
+  // are two bounds: what runs again at its mean, and the least moment of loops; or only the least
+  // moment of all.
+  double again = 1;
+  double loop_moment = 0;
 
   explicit Impl(const Problem& problem) : p(problem) {
-    for (const RegionProblem& r : p.regions) {
-      for (const VariableInfo& v : r.variables) {
+    for (size_t r = 0; r < p.regions.size(); ++r) {
+      double most = 0;
+      for (const VariableInfo& v : p.regions[r].variables) {
         double least = std::numeric_limits<double>::infinity();
         for (const Choice& c : v.choices) least = std::min(least, static_cast<double>(c.transient));
-        least_moment = std::max(least_moment, least);
+        most = std::max(most, least);
       }
+      least_moment = std::max(least_moment, most);
+      if (r == 0)
+        top_moment = most;
+      else
+        loop_moment += most / (static_cast<double>(p.regions.size()) - 1);
     }
   }
+
+  [[nodiscard]] double floor() const { return again > 0 ? loop_moment : least_moment; }
 
   struct Point {
     BodyPlan plan;
     Evaluation e;
     double value = 0, price = 0;
+    double again = 0;  // as Impl::again
     [[nodiscard]] double bytes() const {
-      return e.bytes.persistent() + e.bytes.saved + e.bytes.again;
+      return e.bytes.persistent() + e.bytes.saved + again * e.bytes.again;
     }
   };
 
@@ -71,10 +90,11 @@ struct Search::Impl {
   }
 
   Point at(Found& found, double lambda, double budget, double limit) {
-    const Priced priced(p, {lambda, limit, hide, mask});
-    ++found.evaluations;
     Point point;
+    const Priced priced(p, options(lambda, limit));
+    ++found.evaluations;
     point.price = lambda;
+    point.again = again;
     if (priced.stuck()) {
       found.exact = false;
       return point;
@@ -98,9 +118,20 @@ struct Search::Impl {
     bound_hide = hide;
   }
 
+  [[nodiscard]] PriceOptions options(double lambda, double limit) const {
+    PriceOptions o;
+    o.price = lambda;
+    o.limit = limit;
+    o.hide = hide;
+    o.again = again;
+    o.mask = mask;
+    return o;
+  }
+
   // Mixes of the two plans in every loop of the top level: as much of the fast one as fits.
   void mix(Found& found, const Point& fast, const Point& small, double budget, double limit) {
-    const Priced priced(p, {small.price, limit, hide, mask});
+    if (!std::isfinite(limit)) bases = {small.plan, fast.plan};
+    const Priced priced(p, options(small.price, limit));
     for (size_t child = 0; child < p.regions[0].children.size(); ++child) {
       const auto n = static_cast<int64_t>(
           p.regions[static_cast<size_t>(p.regions[0].children[child].region)].trips);
@@ -109,6 +140,7 @@ struct Search::Impl {
         const int64_t middle = low + (high - low) / 2;
         const auto plan = priced.spliced(child, small.plan, fast.plan, middle);
         if (!plan) break;
+        if (bases.size() < kMostBases) bases.push_back(*plan);
         const Evaluation e = evaluate(p, *plan);
         offer(found, *plan, e, budget);
         if (e.valid && e.peak <= budget)
@@ -247,10 +279,29 @@ struct Search::Impl {
   void search(Found& found, double budget) {
     constexpr int kMostParts = 6;
     std::vector<Part> parts(1);
-    parts[0].moment = least_moment;
-    parts[0].bound = best_line(found, budget, parts[0].limit, parts[0].moment);
-    const double first_price = bound_price, first_hide = bound_hide;
+    again = p.regions.size() > 1 && loop_moment >= top_moment ? 1 : 0;
+    parts[0].bound = best_line(found, budget, parts[0].limit, floor());
+    double first_price = bound_price, first_hide = bound_hide;
     if (!found.exact) return;
+    const double enough =
+        found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
+    if (p.regions.size() > 1 && std::isfinite(budget) && std::isfinite(parts[0].bound) &&
+        parts[0].bound < enough * (1 - tolerance)) {
+      again = 1 - again;
+      const double kept = price, begin = start;
+      start = price;
+      const double other = best_line(found, budget, parts[0].limit, floor());
+      start = begin;
+      if (other > parts[0].bound) {
+        parts[0].bound = other;
+        first_price = bound_price;
+        first_hide = bound_hide;
+      } else {
+        price = kept;
+      }
+    }
+    again = 0;  // from here on plans are parted by their moments
+    parts[0].moment = least_moment;
     if (parts[0].bound >= incumbent && std::isfinite(parts[0].bound)) {
       found.bound = parts[0].bound;
       return;
@@ -437,6 +488,9 @@ struct Search::Impl {
 
 Search::Search(const Problem& problem) : impl_(std::make_unique<Impl>(problem)) {}
 Search::~Search() = default;
+std::vector<BodyPlan> Search::bases() const {
+  return impl_->bases;
+}
 int64_t Search::work_left() const {
   return impl_->work;
 }
@@ -451,10 +505,9 @@ void Search::be_exact(double time_s, double tolerance, int64_t work) {
 }
 
 double Search::bound_at(double price, double budget) {
-  const Priced priced(impl_->p,
-                      {price, std::numeric_limits<double>::infinity(), impl_->hide, impl_->mask});
+  const Priced priced(impl_->p, impl_->options(price, std::numeric_limits<double>::infinity()));
   if (priced.stuck()) return 0;
-  const double room = std::isfinite(budget) ? budget - impl_->least_moment : 0;
+  const double room = std::isfinite(budget) ? budget - impl_->floor() : 0;
   return Impl::safe(priced.value()) - price * room;
 }
 
@@ -462,6 +515,7 @@ Found Search::run(double budget, double incumbent, double start) {
   Found found;
   impl_->incumbent = incumbent;
   impl_->start = start;
+  impl_->bases.clear();
   impl_->search(found, budget);
   return found;
 }

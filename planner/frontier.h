@@ -38,6 +38,8 @@ class Search {
   // where the problem is small enough, by lp_solve for so many seconds (planner/exact.h).
   void be_exact(double time_s, double tolerance = 1e-7, int64_t work = 400'000'000);
   [[nodiscard]] int64_t work_left() const;
+  // Plans on both sides of the budget of the last run, between which loops were mixed.
+  [[nodiscard]] std::vector<BodyPlan> bases() const;
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.
   double bound_at(double price, double budget);
   // The price at which the last run ended.

@@ -45,10 +45,13 @@ class Describer {
           b.position = static_cast<int>(k);
           b.run = run;
           b.after = after[c];
+          b.segment = repeated.segment;
           const int number = static_cast<int>(out_.bodies.size());
           out_.bodies.push_back(b);
+          again_ = repeated.segment > 0;
           region(child.region, repeated.pattern[k], number,
                  times * static_cast<double>(repeated.count));
+          again_ = false;
         }
         ++run;
       }
@@ -180,6 +183,7 @@ class Describer {
       if (again[static_cast<size_t>(o.forward_of[i])] != 0) repeated.push_back(o.forward[i]);
     }
     inner(repeated, "recompute", n);
+    if (again_) inner(o.forward, "recompute", n);
     for (const InsideConversion& c : o.inside) inside(s, c, again, n, body);
     measure(o, v.choices[choice], body);
   }
@@ -197,6 +201,7 @@ class Describer {
     add(c.from, c.to, "forward");
     if (c.gradient) add(dual(c.to, p_.mesh), dual(c.from, p_.mesh), "backward");
     if (again[static_cast<size_t>(c.node)] != 0) add(c.from, c.to, "recompute");
+    if (again_) add(c.from, c.to, "recompute");
   }
 
   // Seconds and bytes of the site that was described last.
@@ -323,6 +328,7 @@ class Describer {
       };
       add(from, to, va.name, vb.name, "forward");
       if (pair.column[j].second != 0) add(from, to, va.name, vb.name, "backward");
+      if (again_) add(from, to, va.name, vb.name, "recompute");
       if (!pair.gradient) return;
       const int gradient = pair.row[i].second;
       const Layout reduced = gradient >= 0 ? l[static_cast<size_t>(gradient)] : dual(from, p_.mesh);
@@ -336,6 +342,7 @@ class Describer {
     };
     add(from, to, va.name, vb.name, "forward");
     if (at(pair.part, i, j) > 0) add(from, to, va.name, vb.name, "recompute");
+    if (again_) add(from, to, va.name, vb.name, "recompute");
     if (pair.gradient)
       add(dual(to, p_.mesh), dual(from, p_.mesh), vb.name + " (gradient)", va.name, "backward");
   }
@@ -365,6 +372,7 @@ class Describer {
   const ir::Graph& g_;
   Plan& out_;
   int groups_ = 0;
+  bool again_ = false;  // in a run whose segments run again
 };
 
 }  // namespace

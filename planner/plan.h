@@ -84,6 +84,10 @@ struct PlanBody {
   int after = 0;           // groups of the parent that run before the loop
   double saved_bytes = 0;  // that no op of the body accounts for: what enters an iteration
   double again_bytes = 0;  // alive while an iteration's backward pass runs
+  // > 0: of every so many times through the pattern only the carry before them is kept in the
+  // forward pass. They run forward again before their backward pass, and what `ops` calls saved is
+  // saved then, until that backward pass is over.
+  int64_t segment = 0;
 };
 
 struct Predicted {

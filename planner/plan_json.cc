@@ -130,7 +130,7 @@ Plan plan_of(const json& j) {
                         b.at("count").get<int64_t>(), b.at("period").get<int>(),
                         b.at("position").get<int>(), b.at("run").get<int>(),
                         b.at("after").get<int>(), b.at("saved_bytes").get<double>(),
-                        b.at("again_bytes").get<double>()});
+                        b.at("again_bytes").get<double>(), b.at("segment").get<int64_t>()});
   for (const json& t : j.at("tensors"))
     p.tensors.push_back({t.at("path").get<std::string>(), t.at("role").get<std::string>(),
                          t.at("dims").get<std::vector<std::string>>(), layout_of(t.at("layout")),
@@ -218,7 +218,8 @@ std::string plan_json(const Plan& p) {
                       {"run", b.run},
                       {"after", b.after},
                       {"saved_bytes", b.saved_bytes},
-                      {"again_bytes", b.again_bytes}});
+                      {"again_bytes", b.again_bytes},
+                      {"segment", b.segment}});
   for (const PlanTensor& t : p.tensors)
     tensors.push_back({{"path", t.path},
                        {"role", t.role},

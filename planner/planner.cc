@@ -14,6 +14,7 @@
 #include "planner/compute_cost.h"
 #include "planner/frontier.h"
 #include "planner/plan_text.h"
+#include "planner/segments.h"
 
 namespace cad::planner {
 
@@ -41,6 +42,7 @@ struct Best {
   std::shared_ptr<Problem> problem;
   BodyPlan body;
   double price = 0;
+  std::vector<BodyPlan> bases;  // Search::bases()
 };
 
 class Planner {
@@ -54,6 +56,7 @@ class Planner {
     const double start = now();
     std::vector<Mesh> meshes = candidates();
     std::vector<double> bounds(meshes.size(), kInfinite);
+    if (r_.known != nullptr && r_.name == "auto") offer_known(*r_.known);
     int64_t dropped = 0;
     bool exact = true;
     for (size_t m = 0; m < meshes.size(); ++m) {
@@ -81,9 +84,10 @@ class Planner {
       solver_rows_ = std::max(solver_rows_, found.rows);
       bounds[m] = found.exact ? found.bound : 0;
       dropped += best_.feasible && bounds[m] >= enough ? 1 : 0;
-      offer(found, problem, search.price());
+      if (offer(found, problem, search.price())) best_.bases = search.bases();
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
+    if (r_.name == "auto" && r_.segments) try_segments();
     Planning out = finish(*std::min_element(bounds.begin(), bounds.end()), exact);
     SolverReport& report = out.plan.solver;
     report.meshes = static_cast<int64_t>(meshes.size());
@@ -107,14 +111,47 @@ class Planner {
       work = search.work_left();
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
-      offer(found, problem, search.price());
+      if (offer(found, problem, search.price())) best_.bases = search.bases();
       if (found.bound <= *least * (1 + 1e-9)) return;
       *least = found.bound;
     }
   }
 
+  // Where memory is short, the best plan's loops with iterations that run again in segments.
+  void try_segments() {
+    if (best_.problem == nullptr || !std::isfinite(r_.budget)) return;
+    if (best_.feasible && best_.price == 0) return;
+    PriceOptions options;
+    options.price = best_.feasible
+                        ? best_.price
+                        : 10 * best_.evaluation.seconds / std::max(best_.evaluation.peak, 1.0);
+    std::vector<BodyPlan> bases = best_.bases;
+    bases.push_back(best_.body);
+    const std::shared_ptr<Problem> problem = best_.problem;
+    const auto segmented = with_segments(*problem, options, bases, r_.budget);
+    if (!segmented) return;
+    Found found;
+    found.plan = segmented->plan;
+    found.evaluation = segmented->evaluation;
+    found.feasible = segmented->evaluation.peak <= r_.budget;
+    found.least_peak = segmented->evaluation.peak;
+    in_segments_ = offer(found, problem, options.price);
+  }
+
   [[nodiscard]] std::shared_ptr<Problem> built(const Mesh& mesh) const {
     return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_, r_.rules));
+  }
+
+  void offer_known(const Planning& known) {
+    if (known.problem == nullptr || known.body.choices.empty()) return;
+    const std::shared_ptr<Problem> problem = built(known.problem->mesh);
+    if (!problem->impossible.empty()) return;
+    Found found;
+    found.plan = known.body;
+    found.evaluation = evaluate(*problem, known.body);
+    found.feasible = found.evaluation.valid && found.evaluation.peak <= r_.budget;
+    found.least_peak = found.evaluation.peak;
+    if (found.evaluation.valid) offer(found, problem, known.price);
   }
 
   // One device is a candidate too: small models run fastest on one.
@@ -155,15 +192,17 @@ class Planner {
     }
   }
 
-  void offer(const Found& found, const std::shared_ptr<Problem>& problem, double price) {
-    if (found.plan.choices.empty()) return;
+  // True: it is the best so far.
+  bool offer(const Found& found, const std::shared_ptr<Problem>& problem, double price) {
+    if (found.plan.choices.empty()) return false;
     if (least_peak_ == 0 || found.least_peak < least_peak_) least_peak_ = found.least_peak;
     const bool better = found.feasible
                             ? !best_.feasible || found.evaluation.seconds < best_.evaluation.seconds
                             : !best_.feasible && (best_.problem == nullptr ||
                                                   found.evaluation.peak < best_.evaluation.peak);
-    if (!better) return;
-    best_ = {found.feasible, found.evaluation, problem, found.plan, price};
+    if (!better) return false;
+    best_ = {found.feasible, found.evaluation, problem, found.plan, price, {}};
+    return true;
   }
 
   // Each baseline's best mesh, with and without recomputation.
@@ -244,7 +283,12 @@ class Planner {
     } else {
       s.bound = exact ? std::min(bound, s.objective) : 0;
       s.gap = (s.objective - s.bound) / s.objective;
-      s.status = s.gap <= 1e-5 ? "optimal" : s.gap <= 0.01 ? "within the gap" : "feasible";
+      s.status = in_segments_    ? "feasible"
+                 : s.gap <= 1e-5 ? "optimal"
+                 : s.gap <= 0.01 ? "within the gap"
+                                 : "feasible";
+      if (in_segments_)
+        plan.notes.emplace_back("the bound is on plans whose loops do not run again in segments");
     }
     std::vector<std::pair<double, const char*>> parts = {
         {plan.predicted.params_bytes, "parameters"},
@@ -263,6 +307,7 @@ class Planner {
   std::shared_ptr<SiteGraph> sites_;
   CostModel model_;
   Best best_;
+  bool in_segments_ = false;  // the best plan has segments
   double least_peak_ = 0;
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
   int64_t solver_columns_ = 0, solver_rows_ = 0;  // of what went to lp_solve

@@ -19,6 +19,8 @@ namespace cad::planner {
 Training training_of(const ir::TrainSpec& spec, const ir::Graph& graph);
 CostModel cost_model(const Device& device, const CostConstants& constants = fitted_constants());
 
+struct Planning;
+
 struct PlanRequest {
   const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()
   Training training;
@@ -29,6 +31,11 @@ struct PlanRequest {
   bool alternatives = true;   // price the baselines too
   double rows = 0;
   PlanRules rules;     // of the program; a baseline knows none
+  // Loops may run iterations again in segments (Run::segment): for lowerings that know them.
+  bool segments = false;
+  // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a
+  // candidate, so that trying again with another budget never ends with a slower one.
+  const Planning* known = nullptr;
   double proof_s = 2;  // for each of at most three meshes, where the gap is above 1 %
 };
 

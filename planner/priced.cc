@@ -64,6 +64,7 @@ Priced::Priced(const Problem& p, const PriceOptions& options)
   folded_.resize(p.regions.size());
   tables_.resize(p.regions.size());
   powers_.resize(p.regions.size());
+  if (o_.only_segments) return;
   for (size_t r = p.regions.size(); r-- > 0;) fold(r);
 }
 
@@ -71,24 +72,26 @@ double Priced::value() const {
   return stuck_ ? 0 : static_cast<double>(folded_[0]->result().at[0]);
 }
 
-std::vector<float> Priced::priced_choices(size_t r, size_t v) const {
+std::vector<float> Priced::priced_choices(size_t r, size_t v, bool again_run) const {
   const RegionProblem& region = p_.regions[r];
-  const double again = r == 0 ? 0 : o_.price / executions(r);
+  const double loops = static_cast<double>(p_.regions.size()) - 1;
+  const double again = r == 0 || again_run ? 0 : o_.again * o_.price / (executions(r) * loops);
+  const double saved = again_run ? o_.segment_price : 1;
   std::vector<float> cost;
   const std::vector<Choice>& choices = region.variables[v].choices;
   cost.reserve(choices.size());
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& c = choices[i];
     const double held = static_cast<double>(c.parameters) + static_cast<double>(c.gradients) +
-                        static_cast<double>(c.optimizer) + static_cast<double>(c.saved);
+                        static_cast<double>(c.optimizer) + saved * static_cast<double>(c.saved);
     const double moment =
         static_cast<double>(c.transient) + (r == 0 ? static_cast<double>(c.again) : 0);
-    const double total = compute_ * static_cast<double>(c.terms.compute) +
-                         static_cast<double>(c.terms.recompute) +
-                         static_cast<double>(c.terms.communicate) +
-                         parameters_ * static_cast<double>(c.terms.parameters) +
-                         static_cast<double>(c.terms.optimizer) + o_.price * held +
-                         again * static_cast<double>(c.again);
+    const double total =
+        compute_ * static_cast<double>(c.terms.compute) + static_cast<double>(c.terms.recompute) +
+        static_cast<double>(c.terms.communicate) +
+        parameters_ * static_cast<double>(c.terms.parameters) +
+        static_cast<double>(c.terms.optimizer) + o_.price * held +
+        again * static_cast<double>(c.again) + (again_run ? static_cast<double>(c.forward) : 0);
     const bool allowed = moment <= o_.limit && (o_.mask == nullptr || o_.mask->choices.empty() ||
                                                 o_.mask->choices[r][v][i] != 0);
     const bool unpaid = static_cast<int>(v) == region.exit;  // the next iteration's entry
@@ -97,10 +100,11 @@ std::vector<float> Priced::priced_choices(size_t r, size_t v) const {
   return cost;
 }
 
-FoldProblem Priced::priced_region(size_t r) const {
+FoldProblem Priced::priced_region(size_t r, bool again) const {
   const RegionProblem& region = p_.regions[r];
   FoldProblem f;
-  for (size_t v = 0; v < region.variables.size(); ++v) f.nodes.push_back(priced_choices(r, v));
+  for (size_t v = 0; v < region.variables.size(); ++v)
+    f.nodes.push_back(priced_choices(r, v, again));
   const bool copies = o_.mask == nullptr || o_.mask->copies.empty() || o_.mask->copies[r] != 0;
   for (const Pair& pair : region.pairs) {
     FoldEdge e;
@@ -112,17 +116,21 @@ FoldProblem Priced::priced_region(size_t r) const {
     if (pair.kind == Pair::Kind::kParam && parameters_ != 1) {
       for (float& x : e.cost.at) x *= static_cast<float>(parameters_);
     }
+    if (again) {
+      for (size_t i = 0; i < e.cost.at.size(); ++i) e.cost.at[i] += pair.forward.at[i];
+    }
     if (!pair.alive.at.empty() && std::isfinite(o_.limit)) {
       for (size_t i = 0; i < e.cost.at.size(); ++i) {
         if (static_cast<double>(pair.alive.at[i]) > o_.limit) e.cost.at[i] = kNever;
       }
     }
-    if (!pair.saved.at.empty() && (o_.price > 0 || !copies)) {
+    const double price = o_.price * (again ? o_.segment_price : 1);
+    if (!pair.saved.at.empty() && (price > 0 || !copies)) {
       for (size_t i = 0; i < e.cost.at.size(); ++i) {
         if (!copies && pair.saved.at[i] > 0)
           e.cost.at[i] = kNever;
         else
-          e.cost.at[i] += static_cast<float>(o_.price * static_cast<double>(pair.saved.at[i]));
+          e.cost.at[i] += static_cast<float>(price * static_cast<double>(pair.saved.at[i]));
       }
     }
     f.edges.push_back(std::move(e));
@@ -172,6 +180,30 @@ void Priced::fold(size_t r) {
     return;
   }
   tables_[r] = folded_[r]->result();
+}
+
+bool Priced::may_segment(size_t child) const {
+  const RegionProblem::Child& c = p_.regions[0].children[child];
+  return c.entry >= 0 && p_.regions[static_cast<size_t>(c.region)].children.empty();
+}
+
+const Folded& Priced::segment_fold(size_t r) {
+  segment_folds_.resize(p_.regions.size());
+  if (segment_folds_[r] == nullptr) {
+    const RegionProblem& region = p_.regions[r];
+    segment_folds_[r] = std::make_unique<Folded>(priced_region(r, true),
+                                                 std::vector<int>{region.entry, region.exit});
+  }
+  return *segment_folds_[r];
+}
+
+std::optional<BodyPlan> Priced::segment_body(size_t child, int state) {
+  const auto r = static_cast<size_t>(p_.regions[0].children[child].region);
+  const Folded& folded = segment_fold(r);
+  if (folded.stuck() || folded.result()(state, state) == kNever) return std::nullopt;
+  BodyPlan plan;
+  plan.choices = folded.choices({state, state});
+  return plan;
 }
 
 // Powers of two of a body's table, made when asked for.

@@ -27,7 +27,13 @@ struct PriceOptions {
   // 0 to 1, which of the two lines whose maximum is the time of the parameters' collectives counts:
   // 0 what overlap leaves of them, 1 what compute is too short for.
   double hide = 0;
+  // What of the price counts for bytes that run again. They are there for a moment, of one loop and
+  // one iteration: with 1 the price is that of their mean over all iterations and loops.
+  double again = 1;
   const Mask* mask = nullptr;
+  // Of the price: what a byte costs that a loop saves while its segments run again (Run::segment).
+  double segment_price = 0;
+  bool only_segments = false;  // nothing but segment_body() will be asked
 };
 
 class Priced {
@@ -44,9 +50,16 @@ class Priced {
   [[nodiscard]] std::optional<BodyPlan> spliced(size_t child, const BodyPlan& first,
                                                 const BodyPlan& last, int64_t count) const;
 
+  // Loops of the top level whose iterations may run again in segments: they carry a value and hold
+  // no loop themselves.
+  [[nodiscard]] bool may_segment(size_t child) const;
+  // The best iteration of a segment that starts and ends with this choice of the carry, if any.
+  [[nodiscard]] std::optional<BodyPlan> segment_body(size_t child, int state);
+
  private:
-  [[nodiscard]] FoldProblem priced_region(size_t r) const;
-  [[nodiscard]] std::vector<float> priced_choices(size_t r, size_t v) const;
+  [[nodiscard]] FoldProblem priced_region(size_t r, bool again = false) const;
+  [[nodiscard]] std::vector<float> priced_choices(size_t r, size_t v, bool again = false) const;
+  const Folded& segment_fold(size_t r);
   [[nodiscard]] double executions(size_t r) const;
   void fold(size_t r);
   const Table& square(size_t r, size_t k) const;
@@ -61,6 +74,7 @@ class Priced {
   double compute_, parameters_;  // weights of these seconds
   std::vector<std::unique_ptr<Folded>> folded_;
   std::vector<Table> tables_;
+  std::vector<std::unique_ptr<Folded>> segment_folds_;            // by region, when asked for
   mutable std::vector<std::vector<Table>> powers_;                // squares
   mutable std::map<std::pair<size_t, int64_t>, Table> products_;  // any power that was asked for
   bool stuck_ = false;

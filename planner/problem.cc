@@ -131,6 +131,7 @@ class Builder {
           choice.saved = static_cast<float>(bytes_on_device(c_, value, layouts[l]));
         v.layout.push_back(static_cast<int>(l));
         v.copy.push_back(copy);
+        v.bytes.push_back(static_cast<float>(bytes_on_device(c_, value, layouts[l])));
         v.choices.push_back(choice);
       }
     }
@@ -249,6 +250,7 @@ class Builder {
               columns = static_cast<int>(column.what.size());
     pair.seconds = Table(rows, columns, 0);
     pair.part = Table(rows, columns, 0);
+    pair.forward = Table(rows, columns, 0);
     pair.saved = Table(rows, columns, 0);
     const auto micro = p_.training.micro_batches;
     const ConversionTable& t = *pair.table;
@@ -282,6 +284,7 @@ class Builder {
         }
         pair.seconds(i, j) = possible ? static_cast<float>(micro * (seconds + again)) : kNever;
         pair.part(i, j) = static_cast<float>(micro * again);
+        pair.forward(i, j) = static_cast<float>(micro * forward);
       }
     }
     if (!any_saved) pair.saved = Table();
@@ -431,8 +434,7 @@ class Builder {
     pair.gradient = trained;
     pair.seconds =
         Table(static_cast<int>(row.what.size()), static_cast<int>(column.what.size()), 0);
-    pair.part = pair.seconds;
-    pair.alive = pair.seconds;
+    pair.part = pair.forward = pair.alive = pair.seconds;
     const double micro = p_.training.micro_batches;
     const ConversionTable& t = *v.table;
     for (int i = 0; i < pair.seconds.rows; ++i) {
@@ -456,6 +458,7 @@ class Builder {
         pair.alive(i, j) = static_cast<float>(alive);
         pair.seconds(i, j) = static_cast<float>(gathers + reduce);
         pair.part(i, j) = static_cast<float>(reduce);
+        pair.forward(i, j) = static_cast<float>(gather * (use.invariant ? part : 1) * micro);
       }
     }
     pair.class_a = std::move(row.classes);
@@ -494,8 +497,9 @@ namespace {
 
 struct Totals {
   Evaluation sum;
-  double worst = 0;  // most that is alive for a moment: again + transient
-  double again = 0;  // of it, what runs again: the most of any loop body
+  double worst = 0;    // most that is alive for a moment: again + transient
+  double again = 0;    // of it, what runs again: the most of any loop body
+  double forward = 0;  // seconds of the forward pass alone
 };
 
 void add(Evaluation& to, const Evaluation& from, double times) {
@@ -519,22 +523,54 @@ void evaluate_loop(const Problem& p, const RegionProblem::Child& child,
   const RegionProblem& r = p.regions[static_cast<size_t>(child.region)];
   double iterations = 0;
   int at = entry_choice;
+  std::vector<double> held, moment;  // by run: until its backward pass; in segments: during it
   for (const Run& run : runs) {
+    const auto count = static_cast<double>(run.count);
+    const bool again = run.segment > 0;
+    held.push_back(0);
+    moment.push_back(0);
+    double saved = 0, worst = 0;  // of once through the pattern
     for (size_t i = 0; i < run.pattern.size(); ++i) {
       const BodyPlan& body = run.pattern[i];
       if (r.entry >= 0 && body.choices[static_cast<size_t>(r.entry)] != at) into.sum.valid = false;
-      const int end = r.exit >= 0 ? body.choices[static_cast<size_t>(r.exit)] : -1;
-      at = end;
-      const Totals once = evaluate_region(p, child.region, body, end);
-      add(into.sum, once.sum, static_cast<double>(run.count));
-      into.worst = std::max(into.worst, once.worst);
-      into.again = std::max(into.again, once.again);
-      iterations += static_cast<double>(run.count);
+      at = r.exit >= 0 ? body.choices[static_cast<size_t>(r.exit)] : -1;
+      Totals once = evaluate_region(p, child.region, body, at);
+      saved += once.sum.bytes.saved;
+      worst = std::max(worst, once.worst);
+      into.forward += count * once.forward;
+      if (again) {
+        once.sum.bytes.saved = 0;
+        once.sum.recompute += once.forward;
+      } else {
+        into.worst = std::max(into.worst, once.worst);
+        into.again = std::max(into.again, once.again);
+      }
+      add(into.sum, once.sum, count);
+      iterations += count;
     }
     // back to the start of the pattern, unless it runs once
     if (run.count > 1 && r.entry >= 0 &&
         run.pattern.front().choices[static_cast<size_t>(r.entry)] != at)
       into.sum.valid = false;
+    held.back() = count * saved;
+    if (!again) continue;
+    if (r.entry < 0 || run.count % run.segment != 0) {
+      into.sum.valid = false;
+      continue;
+    }
+    // the carry before each segment is kept; where the body keeps it too, that is the same copy
+    const VariableInfo& carry = r.variables[static_cast<size_t>(r.entry)];
+    const auto choice = static_cast<size_t>(run.pattern[0].choices[static_cast<size_t>(r.entry)]);
+    const auto segment = static_cast<double>(run.segment);
+    held.back() = count / segment * static_cast<double>(carry.bytes[choice]);
+    into.sum.bytes.saved += held.back();
+    moment.back() = segment * saved + worst - static_cast<double>(carry.choices[choice].saved);
+  }
+  // what later iterations kept is gone when an earlier segment runs again
+  double later = 0;
+  for (size_t k = runs.size(); k-- > 0;) {
+    if (runs[k].segment > 0) into.worst = std::max(into.worst, moment[k] - later);
+    later += held[k];
   }
   if (r.entry >= 0 && at != exit_choice) into.sum.valid = false;
   if (iterations != r.trips) into.sum.valid = false;
@@ -558,6 +594,7 @@ Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int /
     e.bytes.gradients += static_cast<double>(c.gradients);
     e.bytes.optimizer += static_cast<double>(c.optimizer);
     e.bytes.saved += static_cast<double>(c.saved);
+    t.forward += static_cast<double>(c.forward);
     transient[v] += static_cast<double>(c.transient);
     if (region == 0)
       transient[v] += static_cast<double>(c.again);
@@ -573,6 +610,7 @@ Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int /
       continue;
     }
     const auto part = static_cast<double>(pair.part(i, j));
+    t.forward += static_cast<double>(pair.forward(i, j));
     if (pair.kind == Pair::Kind::kParam) {
       e.parameters += seconds;
     } else {

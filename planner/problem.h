@@ -58,6 +58,7 @@ struct Bytes {
 struct Choice {
   Terms terms;
   float parameters = 0, gradients = 0, optimizer = 0, saved = 0, again = 0, transient = 0;
+  float forward = 0;  // seconds of its forward pass alone, collectives included
 };
 
 enum class Copy : uint8_t {
@@ -101,6 +102,7 @@ struct VariableInfo {
   std::vector<int> option, variant;      // kSite
   std::vector<int> layout;               // kHub: of the copy; kParam: storage
   std::vector<Copy> copy;                // kHub
+  std::vector<float> bytes;              // kHub: of a copy in this layout
   std::vector<int> gradient, optimizer;  // kParam: layouts; gradient -1: summed locally
   std::vector<Choice> choices;
   std::string name;
@@ -111,9 +113,10 @@ struct Pair {
   int a = 0, b = 0;  // positions in Region::variables
   std::vector<int32_t> class_a, class_b;
   Table seconds;
-  Table part;   // of it: for parameters their gradients' reduction, else what runs again
-  Table saved;  // bytes; empty: none
-  Table alive;  // bytes for a moment (gathered parameters, whole gradients); empty: none
+  Table part;     // of it: for parameters their gradients' reduction, else what runs again
+  Table forward;  // of it: the forward pass alone
+  Table saved;    // bytes; empty: none
+  Table alive;    // bytes for a moment (gathered parameters, whole gradients); empty: none
   // what it is, for listings
   enum class Kind : uint8_t { kConvert, kParam, kHubToSite, kEqual } kind = Kind::kConvert;
   const ConversionTable* table = nullptr;
@@ -158,6 +161,10 @@ struct BodyPlan;
 struct Run {
   int64_t count = 1;              // how often the pattern is run through
   std::vector<BodyPlan> pattern;  // one or two iterations
+  // > 0: of every `segment` times through the pattern only the carry before them is kept in the
+  // forward pass. Before their backward pass they run forward again, keeping what their choices
+  // say. `count` is a multiple of it.
+  int64_t segment = 0;
 };
 struct BodyPlan {
   std::vector<int> choices;             // by variable

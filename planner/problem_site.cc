@@ -597,6 +597,7 @@ class SiteBuilder {
         choice.terms.compute = static_cast<float>(micro * (option.forward_s + option.backward_s));
         choice.terms.communicate =
             static_cast<float>(micro * (option.forward_comm + option.backward_comm));
+        choice.forward = static_cast<float>(micro * (option.forward_s + option.forward_comm));
         choice.transient = static_cast<float>(grads);
         double again = 0;
         if (variant.kept == Kept::kAgain) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 
+#include "planner/exact.h"
 #include "tests/planner/joint_testing.h"
 
 namespace cad::planner {
@@ -159,6 +160,19 @@ std::string random_model(std::mt19937& random) {
          std::to_string(batch) + "\n  steps: 1\n}\n";
 }
 
+// A loop of two to four iterations of one op.
+std::string random_loop(std::mt19937& random) {
+  const int d = 4 << (random() % 4), batch = 2 << (random() % 6);
+  const char* bodies[] = {"Linear[D -> D](x, bias: false)", "relu(Linear[D -> D](x, bias: false))",
+                          "x + Linear[D -> D](x, bias: false)"};
+  return "dim B, D = " + std::to_string(d) + ", L = " + std::to_string(2 + random() % 3) +
+         "\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n    x = " + bodies[random() % 3] +
+         "\n  }\n  return x\n}\n"
+         "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+         "  optimizer: adam(lr: 1e-3)\n  B: " +
+         std::to_string(batch) + "\n  steps: 1\n}\n";
+}
+
 CostModel plain(double rate) {
   CostModel model;
   model.seconds = [rate](const Work& w) {
@@ -168,10 +182,43 @@ CostModel plain(double rate) {
   return model;
 }
 
+// One model on one mesh, with budgets from ample to too small.
+struct Counts {
+  int compared = 0, tight = 0, impossible = 0;
+};
+
+void compare(const Problem& problem, std::mt19937& random, Counts& counts) {
+  Search ample(problem);
+  ample.be_exact(10);
+  const Found first = ample.run(kInfinite);
+  ASSERT_TRUE(first.exact);
+  EXPECT_NEAR(first.evaluation.seconds, Counter(problem, kInfinite).run(),
+              1e-5 * first.evaluation.seconds);
+  ++counts.compared;
+  for (int i = 0; i < 3; ++i) {
+    const double budget = std::floor(first.evaluation.peak *
+                                     (0.25 + 0.75 * static_cast<double>(random() % 1000) / 1000));
+    Search search(problem);
+    search.be_exact(10);
+    const Found found = search.run(budget);
+    const double counted = Counter(problem, budget).run();
+    ++counts.compared;
+    if (counted == kInfinite) {
+      ++counts.impossible;
+      EXPECT_FALSE(found.feasible) << counts.compared;
+      continue;
+    }
+    ++counts.tight;
+    ASSERT_TRUE(found.feasible) << counts.compared;
+    EXPECT_NEAR(found.evaluation.seconds, counted, 2e-5 * counted) << counts.compared;
+    EXPECT_LE(found.bound, counted * (1 + 1e-5)) << counts.compared;
+  }
+}
+
 TEST(Exhaustive, EqualObjective) {
   std::mt19937 random(7);
-  int compared = 0, tight = 0, impossible = 0;
-  for (int instance = 0; instance < 400 && compared < 150; ++instance) {
+  Counts counts;
+  for (int model = 0; model < 600 && counts.compared < 500; ++model) {
     const std::vector<std::vector<int>> meshes = {{2}, {4}, {2, 2}};
     const std::vector<int>& sizes = meshes[random() % 3];
     const int devices = sizes.size() == 2 ? 4 : sizes[0];
@@ -179,33 +226,39 @@ TEST(Exhaustive, EqualObjective) {
     const double rate = std::pow(10.0, static_cast<double>(random() % 4));
     const Problem problem = make_problem(p->sites, mesh_of(equal_links(devices, 1, 1), sizes),
                                          p->training, plain(rate));
-    if (Counter(problem, kInfinite).combinations() > 3e6) continue;
-    ++compared;
-    Search ample(problem);
-    ample.be_exact(10);
-    const Found first = ample.run(kInfinite);
-    ASSERT_TRUE(first.exact);
-    EXPECT_NEAR(first.evaluation.seconds, Counter(problem, kInfinite).run(),
-                1e-5 * first.evaluation.seconds);
-    const double budget =
-        first.evaluation.peak * (0.3 + 0.7 * static_cast<double>(random() % 1000) / 1000);
-    Search search(problem);
-    search.be_exact(10);
-    const Found found = search.run(std::floor(budget));
-    const double counted = Counter(problem, std::floor(budget)).run();
-    if (counted == kInfinite) {
-      ++impossible;
-      EXPECT_FALSE(found.feasible) << instance;
-      continue;
-    }
-    ++tight;
-    ASSERT_TRUE(found.feasible) << instance;
-    EXPECT_NEAR(found.evaluation.seconds, counted, 2e-5 * counted) << instance;
-    EXPECT_LE(found.bound, counted * (1 + 1e-5)) << instance;
+    if (Counter(problem, kInfinite).combinations() > 1e6) continue;
+    compare(problem, random, counts);
   }
-  EXPECT_GE(compared, 100);
-  EXPECT_GE(tight, 20);
-  EXPECT_GE(impossible, 5);
+  EXPECT_GE(counts.compared, 500);
+  EXPECT_GE(counts.tight, 100);
+  EXPECT_GE(counts.impossible, 30);
+}
+
+// Loops: labels, which never unroll, against lp_solve on the loop written out.
+TEST(Exhaustive, LoopsAgainstTheSolver) {
+  std::mt19937 random(11);
+  int compared = 0;
+  for (int instance = 0; instance < 40; ++instance) {
+    auto p = planned(random_loop(random));
+    const double rate = std::pow(10.0, static_cast<double>(random() % 4));
+    const int devices = random() % 2 == 0 ? 2 : 4;
+    const Problem problem = make_problem(p->sites, mesh_of(equal_links(devices, 1, 1), {devices}),
+                                         p->training, plain(rate));
+    Search ample(problem);
+    const Found first = ample.run(kInfinite);
+    ASSERT_TRUE(first.feasible);
+    const double budget = std::floor(first.evaluation.peak *
+                                     (0.4 + 0.6 * static_cast<double>(random() % 1000) / 1000));
+    const auto exact = solve_exactly(problem, budget, 10, 4000);
+    if (!exact || exact->status != solver::SolveStatus::kOptimal) continue;
+    Search search(problem);
+    search.be_exact(0, 1e-5);
+    const Found found = search.run(budget);
+    ASSERT_TRUE(found.feasible) << instance;
+    EXPECT_NEAR(found.evaluation.seconds, exact->bound, 3e-5 * exact->bound) << instance;
+    ++compared;
+  }
+  EXPECT_GE(compared, 15);
 }
 
 }  // namespace

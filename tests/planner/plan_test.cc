@@ -193,6 +193,10 @@ TEST(PlanProperties, HundredRandomInstances) {
       EXPECT_LE(tight.plan.predicted.peak_bytes, budget);
       EXPECT_GE(tight.plan.predicted.step_s, ample.plan.predicted.step_s * (1 - 1e-6)) << i;
       EXPECT_LE(tight.plan.solver.gap, 0.01) << i;
+      const Planning tighter = plan_for(*p, cluster, devices, budget * 0.85);
+      if (tighter.feasible) {
+        EXPECT_GE(tighter.plan.predicted.step_s, tight.plan.predicted.step_s * (1 - 1e-6)) << i;
+      }
       continue;
     }
     ++infeasible;

@@ -1,0 +1,196 @@
+// tests/planner/segments_test.cc -- loops whose iterations run again in segments: their memory and
+// time counted step by step by a simulation of its own, budgets that only they can meet, and the
+// chain program over the same blocks, which no such plan beats.
+#include <algorithm>
+#include <cmath>
+
+#include "planner/segments.h"
+#include "tests/planner/joint_testing.h"
+
+namespace cad::planner {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// Small parameters, large activations, many iterations: the carry counts.
+std::string looped(int iterations, int batch) {
+  return "dim B, D = 16, F = 32, L = " + std::to_string(iterations) +
+         "\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
+         "    x = x + Linear[F -> D](gelu(Linear[D -> F](x)))\n  }\n  return x\n}\n"
+         "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+         "  optimizer: adam(lr: 1e-3)\n  B: " +
+         std::to_string(batch) + "\n  steps: 1\n}\n";
+}
+
+CostModel roofline() {
+  CostModel model;
+  model.seconds = [](const Work& w) {
+    return 1e-6 + (w.matmul_flops + w.other_flops) / 1e12 + w.bytes / 1e12;
+  };
+  model.memory_bandwidth = 1e12;
+  return model;
+}
+
+struct Block {
+  double saved = 0, moment = 0, forward = 0, backward = 0;
+};
+
+Problem problem_of(const Planned& p) {
+  return make_problem(p.sites, mesh_of(equal_links(1), {1}), p.training, roofline());
+}
+
+// What one iteration takes, from the tables.
+Block block_of(const RegionProblem& r, const BodyPlan& body) {
+  Block b;
+  std::vector<double> moments(r.variables.size(), 0);
+  double again = 0;
+  for (size_t v = 0; v < r.variables.size(); ++v) {
+    if (static_cast<int>(v) == r.exit) continue;
+    const Choice& c = r.variables[v].choices[static_cast<size_t>(body.choices[v])];
+    b.saved += static_cast<double>(c.saved);
+    again += static_cast<double>(c.again);
+    moments[v] += static_cast<double>(c.transient);
+    b.forward += static_cast<double>(c.forward);
+    b.backward += static_cast<double>(c.terms.compute) + static_cast<double>(c.terms.recompute) +
+                  static_cast<double>(c.terms.optimizer) - static_cast<double>(c.forward);
+  }
+  for (const Pair& pair : r.pairs) {
+    const int i = pair.class_a[static_cast<size_t>(body.choices[static_cast<size_t>(pair.a)])];
+    const int j = pair.class_b[static_cast<size_t>(body.choices[static_cast<size_t>(pair.b)])];
+    if (!pair.saved.at.empty()) b.saved += static_cast<double>(pair.saved(i, j));
+    if (!pair.alive.at.empty())
+      moments[static_cast<size_t>(pair.b)] += static_cast<double>(pair.alive(i, j));
+  }
+  b.moment = again + *std::max_element(moments.begin(), moments.end());
+  return b;
+}
+
+double carry_bytes(const RegionProblem& r, const BodyPlan& body) {
+  const auto entry = static_cast<size_t>(r.entry);
+  return static_cast<double>(r.variables[entry].bytes[static_cast<size_t>(body.choices[entry])]);
+}
+
+// Seconds and the most bytes of the loop alone, iteration by iteration.
+std::pair<double, double> simulated(const Problem& p, const BodyPlan& plan) {
+  const RegionProblem& r = p.regions[1];
+  struct Step {
+    const planner::Run* run;
+    Block block;
+  };
+  double held = 0, most = 0, seconds = 0;
+  std::vector<Step> steps;
+  for (const planner::Run& run : plan.loops[0]) {
+    for (int64_t i = 0; i < run.count; ++i) steps.push_back({&run, block_of(r, run.pattern[0])});
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    seconds += steps[i].block.forward;
+    const planner::Run& run = *steps[i].run;
+    const auto at = static_cast<int64_t>(i);
+    if (run.segment == 0)
+      held += steps[i].block.saved;
+    else if (at % run.segment == 0)
+      held += carry_bytes(r, run.pattern[0]);
+  }
+  const double all = held;
+  for (size_t i = steps.size(); i-- > 0;) {
+    const planner::Run& run = *steps[i].run;
+    const Block& b = steps[i].block;
+    if (run.segment == 0) {
+      most = std::max(most, all + b.moment);  // as evaluate() counts: not freed on the way
+      held -= b.saved;
+      seconds += b.backward;
+      continue;
+    }
+    // the whole segment again
+    const auto length = static_cast<size_t>(run.segment);
+    const size_t first = i + 1 - length;
+    const auto entry = static_cast<size_t>(r.entry);
+    const Choice& carry =
+        r.variables[entry].choices[static_cast<size_t>(run.pattern[0].choices[entry])];
+    most = std::max(most, held + static_cast<double>(length) * b.saved -
+                              static_cast<double>(carry.saved) + b.moment);
+    seconds += static_cast<double>(length) * (b.forward + b.backward);
+    held -= carry_bytes(r, run.pattern[0]);
+    i = first;
+  }
+  return {seconds, most};
+}
+
+int64_t in_segments(const BodyPlan& plan) {
+  int64_t n = 0;
+  for (const planner::Run& run : plan.loops[0]) n += run.segment > 0 ? run.count : 0;
+  return n;
+}
+
+TEST(Segments, CountedStepByStep) {
+  auto p = planned(looped(24, 4096));
+  const Problem problem = problem_of(*p);
+  Search search(problem);
+  const Found found = search.run(kInfinite);
+  ASSERT_TRUE(found.feasible);
+  const Evaluation whole = evaluate(problem, found.plan);
+  const auto alone = simulated(problem, found.plan);
+  // the top level is the same in all: it is what is left of the whole
+  const double top_seconds = whole.seconds - alone.first;
+  for (const int64_t length : {1, 2, 3, 4, 6, 8, 12, 24}) {
+    BodyPlan plan = found.plan;
+    plan.loops[0] = {planner::Run{24, {found.plan.loops[0][0].pattern[0]}, length}};
+    const Evaluation e = evaluate(problem, plan);
+    ASSERT_TRUE(e.valid);
+    const auto [seconds, most] = simulated(problem, plan);
+    EXPECT_NEAR(e.seconds, seconds + top_seconds, 1e-6 * e.seconds) << length;
+    // the top level's own moment comes while the loop's carries are all held
+    const Block top = block_of(problem.regions[0], plan);
+    const double carries = 24.0 / static_cast<double>(length) *
+                           carry_bytes(problem.regions[1], plan.loops[0][0].pattern[0]);
+    EXPECT_NEAR(e.peak, e.bytes.persistent() + top.saved + std::max(most, carries + top.moment),
+                1e-6 * e.peak)
+        << length;
+    EXPECT_LT(e.bytes.saved, whole.bytes.saved) << length;
+  }
+  BodyPlan broken = found.plan;
+  broken.loops[0] = {planner::Run{24, {found.plan.loops[0][0].pattern[0]}, 5}};
+  EXPECT_FALSE(evaluate(problem, broken).valid);  // 24 is no multiple of 5
+}
+
+// Less memory than any plan without segments needs.
+TEST(Segments, MeetBudgetsThatNothingElseMeets) {
+  auto p = planned(looped(64, 8192));
+  const Problem problem = problem_of(*p);
+  Search search(problem);
+  const Found least = search.run(1);
+  ASSERT_FALSE(least.feasible);
+  const double budget = std::floor(least.least_peak * 0.7);
+  PriceOptions options;
+  options.price = least.evaluation.seconds / least.evaluation.peak;
+  const auto found = with_segments(problem, options, {least.plan}, budget);
+  ASSERT_TRUE(found);
+  EXPECT_GT(in_segments(found->plan), 0);
+  EXPECT_LE(found->evaluation.peak, budget);
+}
+
+// Where memory is short a plan with segments is sometimes faster than the best without.
+TEST(Segments, SaveTimeWhereMemoryIsShort) {
+  auto p = planned(looped(64, 8192));
+  const Problem problem = problem_of(*p);
+  Search first(problem);
+  const double ample = first.run(kInfinite).evaluation.peak;
+  int faster = 0;
+  for (const double part : {0.5, 0.35, 0.25, 0.2, 0.15, 0.12, 0.1}) {
+    const double budget = std::floor(ample * part);
+    Search search(problem);
+    const Found plain = search.run(budget);
+    if (plain.plan.choices.empty()) break;
+    PriceOptions options;
+    options.price = search.price();
+    std::vector<BodyPlan> bases = search.bases();
+    bases.push_back(plain.plan);
+    const auto found = with_segments(problem, options, bases, budget);
+    if (!found || found->evaluation.peak > budget) continue;
+    faster += !plain.feasible || found->evaluation.seconds < plain.evaluation.seconds ? 1 : 0;
+  }
+  EXPECT_GE(faster, 1);
+}
+
+}  // namespace
+}  // namespace cad::planner
