@@ -67,6 +67,8 @@ struct Search::Impl {
     }
   };
 
+  Point last_fit;  // the last plan of a fold that fits
+
   // Seconds on the line that folds minimise.
   [[nodiscard]] double weighted(const Evaluation& e) const {
     return e.compute * (1 - hide * p.model.overlap) + e.recompute + e.communicate + e.optimizer +
@@ -108,6 +110,7 @@ struct Search::Impl {
     point.e = evaluate(p, point.plan);
     CAD_CHECK(point.e.valid, "a folded plan uses a forbidden pair");
     offer(found, point.plan, point.e, budget);
+    if (point.e.peak <= budget) last_fit = point;
     return point;
   }
 
@@ -257,10 +260,12 @@ struct Search::Impl {
     const Evaluation& e = found.evaluation;
     if (!found.exact || !found.feasible || p.model.overlap <= 0 || e.parameters <= e.compute)
       return bound;
-    // compute is too short to hide that much: the other line, and one between
+    // compute is too short to hide that much: the best weight of the two lines, by halving, and
+    // mixes of the plans on both sides of it
     const double first = price;
-    for (const double other : {1.0, 0.5}) {
-      hide = other;
+    BodyPlan low_plan = last_fit.plan, high_plan;
+    const auto too_much = [&](double weight) {
+      hide = weight;
       const double kept_price = bound_price, kept_hide = bound_hide;
       const double line = slopes(found, budget, limit, moment);
       if (line > bound) {
@@ -269,10 +274,42 @@ struct Search::Impl {
         bound_price = kept_price;
         bound_hide = kept_hide;
       }
+      return last_fit.e.parameters > last_fit.e.compute;
+    };
+    const auto closed = [&] {
+      return bound >= std::min(incumbent, found.evaluation.seconds) * (1 - tolerance);
+    };
+    if (!too_much(1)) {
+      high_plan = last_fit.plan;
+      double low = 0, high = 1;
+      for (int i = 0; i < 6 && !closed(); ++i) {
+        const double middle = (low + high) / 2;
+        const bool more = too_much(middle);
+        (more ? low : high) = middle;
+        (more ? low_plan : high_plan) = last_fit.plan;
+      }
+      if (!closed()) mix_lines(found, low_plan, high_plan, budget, limit);
     }
     hide = 0;
     price = first;
     return bound;
+  }
+
+  // Loops that start as one of two plans and end as the other.
+  void mix_lines(Found& found, const BodyPlan& a, const BodyPlan& b, double budget, double limit) {
+    if (a.choices.empty() || b.choices.empty()) return;
+    const Priced priced(p, options(price, limit));
+    for (size_t child = 0; child < p.regions[0].children.size(); ++child) {
+      const auto n = static_cast<int64_t>(
+          p.regions[static_cast<size_t>(p.regions[0].children[child].region)].trips);
+      const int64_t step = std::max<int64_t>(1, n / 24);
+      for (int64_t k = 1; k < n; k += step) {
+        for (const auto* both : {&a, &b}) {
+          const auto plan = priced.spliced(child, *both, both == &a ? b : a, k);
+          if (plan) offer(found, *plan, evaluate(p, *plan), budget);
+        }
+      }
+    }
   }
 
   // Memory for a moment is a maximum, not a sum: where it leaves a gap, plans are parted by it.
