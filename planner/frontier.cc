@@ -17,6 +17,7 @@ double priced(const Problem& problem, const Evaluation& e, double price) {
 }
 
 constexpr size_t kMostBases = 8;
+constexpr size_t kMostSiblings = 40;
 
 struct Search::Impl {
   const Problem& p;
@@ -501,11 +502,12 @@ struct Search::Impl {
     return out;
   }
 
-  // Choices that differ from this one only in what is kept.
+  // Choices that differ from this one only in what is kept, and other ways to store a parameter.
   [[nodiscard]] std::vector<int> siblings(size_t region, size_t variable, int choice) const {
     const RegionProblem& r = p.regions[region];
     const VariableInfo& v = r.variables[variable];
     const auto c = static_cast<size_t>(choice);
+    const bool few = v.choices.size() <= kMostSiblings;
     std::vector<int> out;
     const auto index = static_cast<int>(variable);
     if (index == r.entry || index == r.exit) return out;
@@ -516,7 +518,7 @@ struct Search::Impl {
       if (i == c) continue;
       if (v.kind == VariableInfo::Kind::kSite  ? v.option[i] == v.option[c]
           : v.kind == VariableInfo::Kind::kHub ? v.layout[i] == v.layout[c]
-                                               : false)
+                                               : v.kind == VariableInfo::Kind::kParam && few)
         out.push_back(static_cast<int>(i));
     }
     return out;
