@@ -194,6 +194,7 @@ TEST(PlanProperties, HundredRandomInstances) {
       EXPECT_GE(tight.plan.predicted.step_s, ample.plan.predicted.step_s * (1 - 1e-6)) << i;
       EXPECT_LE(tight.plan.solver.gap, 0.05) << i;
       loose += tight.plan.solver.gap > 0.01 ? 1 : 0;
+      if (i % 2 == 0) continue;
       const Planning tighter = plan_for(*p, cluster, devices, budget * 0.85);
       if (tighter.feasible) {
         EXPECT_GE(tighter.plan.predicted.step_s, tight.plan.predicted.step_s * (1 - 1e-6)) << i;
