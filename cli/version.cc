@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/comm/mpi_world.h"
 #include "cli/command.h"
 
 #ifndef COLAUTO_VERSION
@@ -17,24 +18,19 @@ constexpr bool kCuda = true;
 #else
 constexpr bool kCuda = false;
 #endif
-#ifdef COLAUTO_MPI
-constexpr bool kMpi = true;
-#else
-constexpr bool kMpi = false;
-#endif
 
 int run_version(const CommonOptions& common) {
+  const bool mpi = backend::mpi_available();
   if (common.json) {
-    print(
-        nlohmann::json{{"schema", 1}, {"version", COLAUTO_VERSION}, {"cuda", kCuda}, {"mpi", kMpi}}
-            .dump(2) +
-        "\n");
+    print(nlohmann::json{{"schema", 1}, {"version", COLAUTO_VERSION}, {"cuda", kCuda}, {"mpi", mpi}}
+              .dump(2) +
+          "\n");
     return kExitOk;
   }
   std::string text = fmt::format("colauto {}\n", COLAUTO_VERSION);
   text +=
       fmt::format("CUDA  {}\n", kCuda ? "yes" : "no: --gpus needs a build with the CUDA toolkit");
-  text += fmt::format("MPI   {}\n", kMpi ? "yes" : "no: several hosts need a build with OpenMPI");
+  text += fmt::format("MPI   {}\n", mpi ? "yes" : "no: several hosts need a build with OpenMPI");
   print(text);
   return kExitOk;
 }

@@ -199,6 +199,7 @@ TEST_F(RunDevices, TheSameMeshGivesTheSameBits) {
 
 TEST_F(RunDevices, RanksGiveTheBitsOfThreads) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  EXPECT_TRUE(contains(run("version").out, "MPI   yes"));
   const std::string flags = "run net.cad --quiet --devices 4 --plan zero1 --threads-per-device 1 ";
   ASSERT_EQ(run(flags + "--log a.jsonl --save a").status, 0);
   for (const int ranks : {4, 2}) {

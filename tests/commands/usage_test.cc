@@ -321,6 +321,8 @@ TEST_F(Commands, ExplainOpsAndVersion) {
   EXPECT_EQ(json::parse(run("ops contract --json").out)["ops"].size(), 1U);
   EXPECT_TRUE(contains(run("ops contrac").err, "did you mean `contract`?"));
   EXPECT_TRUE(contains(run("version").out, "colauto "));
+  EXPECT_EQ(json::parse(run("version --json").out)["mpi"],
+            contains(run("version").out, "MPI   yes"));
   EXPECT_EQ(run("--version").status, 0);
 }
 
