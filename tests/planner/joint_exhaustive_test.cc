@@ -6,7 +6,6 @@
 #include <functional>
 #include <random>
 
-#include "planner/exact.h"
 #include "tests/planner/joint_testing.h"
 
 namespace cad::planner {
@@ -160,19 +159,6 @@ std::string random_model(std::mt19937& random) {
          std::to_string(batch) + "\n  steps: 1\n}\n";
 }
 
-// A loop of two or three iterations of one op.
-std::string random_loop(std::mt19937& random) {
-  const int d = 4 << (random() % 4), batch = 2 << (random() % 6);
-  const char* bodies[] = {"Linear[D -> D](x, bias: false)", "relu(Linear[D -> D](x, bias: false))",
-                          "x + Linear[D -> D](x, bias: false)"};
-  return "dim B, D = " + std::to_string(d) + ", L = " + std::to_string(2 + random() % 2) +
-         "\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n    x = " + bodies[random() % 3] +
-         "\n  }\n  return x\n}\n"
-         "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
-         "  optimizer: adam(lr: 1e-3)\n  B: " +
-         std::to_string(batch) + "\n  steps: 1\n}\n";
-}
-
 CostModel plain(double rate) {
   CostModel model;
   model.seconds = [rate](const Work& w) {
@@ -233,32 +219,6 @@ TEST(Exhaustive, EqualObjective) {
   EXPECT_GE(counts.compared, 500);
   EXPECT_GE(counts.tight, 70);
   EXPECT_GE(counts.impossible, 30);
-}
-
-// Loops: labels, which never unroll, against lp_solve on the loop written out.
-TEST(Exhaustive, LoopsAgainstTheSolver) {
-  std::mt19937 random(11);
-  int compared = 0;
-  for (int instance = 0; instance < 24; ++instance) {
-    auto p = planned(random_loop(random));
-    const double rate = std::pow(10.0, static_cast<double>(random() % 4));
-    const Problem problem =
-        make_problem(p->sites, mesh_of(equal_links(2, 1, 1), {2}), p->training, plain(rate));
-    Search ample(problem);
-    const Found first = ample.run(kInfinite);
-    ASSERT_TRUE(first.feasible);
-    const double budget = std::floor(first.evaluation.peak *
-                                     (0.4 + 0.6 * static_cast<double>(random() % 1000) / 1000));
-    const auto exact = solve_exactly(problem, budget, 1, 4000);
-    if (!exact || exact->status != solver::SolveStatus::kOptimal) continue;
-    Search search(problem);
-    search.be_exact(0, 1e-5);
-    const Found found = search.run(budget);
-    ASSERT_TRUE(found.feasible) << instance;
-    EXPECT_NEAR(found.evaluation.seconds, exact->bound, 3e-5 * exact->bound) << instance;
-    ++compared;
-  }
-  EXPECT_GE(compared, 4);  // what the solver proves in a second each
 }
 
 }  // namespace
