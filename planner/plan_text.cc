@@ -205,9 +205,8 @@ std::string body_title(const Plan& plan, size_t b) {
   if (body.period > 1) out += fmt::format(", {} of {} in turn", body.position + 1, body.period);
   if (body.segment > 0) {
     const int64_t length = body.segment * body.period;
-    out += body.segment == body.count
-               ? ", run again as a whole from their input"
-           : length == 1 ? std::string(", each run again from its input")
+    out += body.segment == body.count ? ", run again as a whole from their input"
+           : length == 1              ? std::string(", each run again from its input")
                          : fmt::format(", every {} run again from their input", length);
   }
   return out;

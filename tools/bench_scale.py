@@ -14,7 +14,7 @@ import tempfile
 
 PROGRAMS = {
     "gpt": ("examples/gpt.cad", {}),
-    "gpt2-124m": ("examples/gpt2-124m.cad", {"B": "4", "T": "256"}),
+    "gpt2-124m": ("examples/gpt2-124m.cad", {"B": "4", "T": "256", "accumulate": "1"}),
 }
 
 
