@@ -87,7 +87,8 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
   CAD_TRY(question, plan_question(flags, *program.module, spec, graph_to_plan(spec)));
   if (saved) return saved_plan(common, spec, question);
   question.request.alternatives = false;
-  question.request.proof_s = 0;  // its time limit could give ranks different plans
+  question.request.idle = false;  // who asks for devices gets them
+  question.request.proof_s = 0;   // its time limit could give ranks different plans
   question.request.budget *= share;
   const planner::Planning planning = planner::plan_by_rules(question.request);
   if (auto error = no_plan(question, planning)) return *error;

@@ -16,6 +16,8 @@
 namespace cad::cli {
 namespace {
 
+constexpr int64_t kMostLocal = 256;  // threads of their own, each with its share of the arena
+
 // Seconds; tests of what happens when a device is missing cannot wait half a minute each.
 double timeout() {
   const char* text = std::getenv("COLAUTO_COMM_TIMEOUT");
@@ -36,6 +38,14 @@ Result<DeviceWorld> make_world(const CommonOptions& common) {
   }
   const bool mpi = backend::mpi_launched() && backend::mpi_available();
   if (!mpi) {
+    if (asked.value_or(1) > kMostLocal) {
+      Diagnostic error =
+          make_error(DiagId::E0503,
+                     fmt::format("`--devices {}`: one process has at most {}", *asked, kMostLocal),
+                     kExitUsage);
+      error.help("start several with `mpirun`; `colauto plan` takes any number");
+      return error;
+    }
     result.devices = static_cast<int>(asked.value_or(1));
     result.sharing = result.devices;
     if (result.devices > 1)

@@ -158,7 +158,7 @@ class Planner {
   std::vector<Mesh> candidates() const {
     std::vector<Mesh> meshes = r_.meshes;
     const bool several = !meshes.empty() && meshes[0].devices() > 1;
-    if (several && (r_.name == "auto" || r_.name == "single")) {
+    if (several && r_.idle && (r_.name == "auto" || r_.name == "single")) {
       auto one = make_mesh(r_.cluster, {{meshes[0].axes[0].name, 1}});
       if (one.ok()) meshes.push_back(*one);
     }

@@ -30,7 +30,8 @@ struct PlanRequest {
   std::string name = "auto";  // or a baseline
   bool alternatives = true;   // price the baselines too
   double rows = 0;
-  PlanRules rules;  // of the program; a baseline knows none
+  bool idle = true;  // one device alone is a candidate too, where that is faster
+  PlanRules rules;   // of the program; a baseline knows none
   // Loops may run iterations again in segments (Run::segment): for lowerings that know them.
   bool segments = false;
   // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a

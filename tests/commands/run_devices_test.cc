@@ -124,6 +124,27 @@ TEST_F(RunDevices, LossesAreThoseOfOneDevice) {
   }
 }
 
+// A program so small that one device would be faster runs on as many as were asked for.
+TEST_F(RunDevices, AsManyAsAskedFor) {
+  write("tiny.cad",
+        "dim B, D = 4, V = 3\n"
+        "model Net(x: [B, D]) -> [B, V] {\n  param w : [D, V] = normal(0.1)\n"
+        "  return x @[D] w\n}\n"
+        "train {\n  data: synthetic(x: f32[B, D], y: i32[B])\n"
+        "  loss: cross_entropy[V](Net(x), y)\n  optimizer: sgd(lr: 0.1)\n  B: 4, steps: 3\n}\n");
+  ASSERT_EQ(run("run tiny.cad --quiet --log one.jsonl").status, 0);
+  for (const std::string devices : {"2", "3"}) {
+    const Output many = run("run tiny.cad --quiet --log n.jsonl --devices " + devices);
+    ASSERT_EQ(many.status, 0) << many.err;
+    EXPECT_EQ(events("n.jsonl", "start").front()["devices"], std::stoi(devices));
+    expect_close(losses("n.jsonl"), losses("one.jsonl"), devices.c_str());
+  }
+  EXPECT_EQ(run("run tiny.cad --devices 2 --plan single").status, 3);
+  const Output far = run("run tiny.cad --devices 100000");
+  EXPECT_EQ(far.status, 2);
+  EXPECT_NE(far.err.find("one process has at most 256"), std::string::npos) << far.err;
+}
+
 // What `plan --json` saved is what runs; one of other sizes, devices or with a broken inside is
 // refused.
 TEST_F(RunDevices, ASavedPlanIsCarriedOut) {
