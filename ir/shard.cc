@@ -35,7 +35,7 @@ Stretch own_stretch(const Graph& g, DimId dim, std::span<const int> coordinates,
             coordinates.size(), g.mesh.size());
   int64_t part = whole;
   for (const int8_t a : g.dim(dim).axes) {
-    const auto axis = static_cast<size_t>(a);
+    const auto axis = static_cast<size_t>(static_cast<uint8_t>(a));
     part = ceil_div(part, g.mesh[axis].size);
     own.begin = std::min(own.end, own.begin + part * coordinates[axis]);
     own.end = std::min(own.end, own.begin + part);

@@ -28,7 +28,7 @@ std::pair<ValueId, ValueId> range(Builder& b, DimId part) {
   ValueId begin = number(b, 0), end = number(b, whole);
   int64_t stretch = whole;
   for (size_t i = 0; i < dim.axes.size(); ++i) {
-    const auto axis = static_cast<size_t>(dim.axes[i]);
+    const auto axis = static_cast<size_t>(static_cast<uint8_t>(dim.axes[i]));
     const int64_t count = b.graph().mesh[axis].size;
     stretch = (stretch + count - 1) / count;
     Attrs attrs;
