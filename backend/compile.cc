@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "ir/interpreter.h"
 #include "ir/passes.h"
+#include "ir/rewrite.h"
 
 namespace cad::backend {
 
@@ -36,32 +37,10 @@ std::vector<ir::NodeId> step_totals(const ir::Graph& g) {
 
 // Inputs that nothing reads are gone, with their nodes.
 ir::Graph drop_unused_inputs(ir::Graph g) {
-  std::vector<bool> read(g.values.size());
-  for (const ir::Region& region : g.regions) {
-    for (const ir::ValueId v : region.results) read[static_cast<size_t>(v.index)] = true;
-    for (const ir::NodeId id : region.nodes) {
-      for (const ir::ValueId v : g.node(id).operands) read[static_cast<size_t>(v.index)] = true;
-    }
-  }
-  std::vector<ir::Input> kept;
-  std::vector<ir::InputId> now(g.inputs.size());
-  for (size_t i = 0; i < g.inputs.size(); ++i) {
-    if (!read[static_cast<size_t>(g.inputs[i].value.index)]) continue;
-    now[i] = ir::InputId{static_cast<int32_t>(kept.size())};
-    kept.push_back(g.inputs[i]);
-  }
-  g.inputs = std::move(kept);
-  std::vector<ir::NodeId> nodes;
-  for (const ir::NodeId id : g.region(ir::RegionId{0}).nodes) {
-    ir::Node& node = g.node(id);
-    if (node.op == ir::Op::kInput) {
-      node.attrs.input = now[static_cast<size_t>(node.attrs.input.index)];
-      if (!node.attrs.input.valid()) continue;
-    }
-    nodes.push_back(id);
-  }
-  g.region(ir::RegionId{0}).nodes = std::move(nodes);
-  return g;
+  const std::vector<int32_t> uses = ir::count_uses(g);
+  return ir::drop_inputs(std::move(g), [&](const ir::Input& input) {
+    return uses[static_cast<size_t>(input.value.index)] > 0;
+  });
 }
 
 }  // namespace

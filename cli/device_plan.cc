@@ -1,18 +1,12 @@
 // cli/device_plan.cc -- see cli/device_plan.h.
 #include "cli/device_plan.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "base/suggest.h"
 #include "cli/plan_request.h"
 #include "ir/passes.h"
-#include "planner/baselines.h"
 #include "planner/placement.h"
 #include "planner/placement_json.h"
-#include "planner/plan_json.h"
 #include "planner/planner.h"
 
 namespace cad::cli {
@@ -34,32 +28,10 @@ Made with_evaluations(const std::string& name, planner::Placement train, const i
   return plan;
 }
 
-bool is_named(const std::string& plan) {
-  const std::vector<std::string>& names = planner::baseline_names();
-  return plan == "auto" || std::find(names.begin(), names.end(), plan) != names.end();
-}
-
-bool is_file(const std::string& plan) {
-  return plan.find('.') != std::string::npos || plan.find('/') != std::string::npos;
-}
-
-Diagnostic no_such_plan(const std::string& plan) {
-  std::vector<std::string> names = planner::baseline_names();
-  names.emplace_back("auto");
-  Diagnostic error =
-      make_error(DiagId::E0503, fmt::format("`--plan {}`: no such plan", plan), kExitUsage);
-  if (const auto near = suggest(plan, names))
-    error.help(fmt::format("did you mean `{}`?", *near));
-  else
-    error.help(fmt::format("there are `{}`, or the name of a file", fmt::join(names, "`, `")));
-  return error;
-}
-
 // Of `colauto plan --json`, for these devices.
 Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
                         const PlanQuestion& question) {
-  CAD_TRY(text, read_file(common.plan));
-  CAD_TRY(plan, planner::read_plan(common.plan, text));
+  CAD_TRY(plan, read_saved_plan(common.plan));
   const int devices = question.request.meshes[0].devices();
   if (plan.devices != devices) {
     Diagnostic error =
@@ -78,8 +50,7 @@ Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
 // `share` of the budget.
 Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& program,
                          const ir::TrainSpec& spec, int devices, double share) {
-  const bool saved = !is_named(common.plan);
-  if (saved && !is_file(common.plan)) return no_such_plan(common.plan);
+  const bool saved = !is_plan_name(common.plan);
   CommonOptions flags = common;
   flags.devices = devices;
   flags.gpus.reset();

@@ -7,7 +7,6 @@
 
 #include "cli/plan_request.h"
 #include "cli/training_common.h"
-#include "planner/baselines.h"
 #include "planner/explain.h"
 #include "planner/plan_json.h"
 #include "planner/plan_svg.h"
@@ -19,23 +18,6 @@ namespace {
 struct PlanOptions {
   std::string diff, svg, why;
 };
-
-Result<std::string> plan_file(const std::string& name) {
-  if (name.find('.') == std::string::npos && name.find('/') == std::string::npos) {
-    Diagnostic error =
-        make_error(DiagId::E0903, fmt::format("no plan is called `{}`", name), kExitUsage);
-    std::string names = "auto";
-    for (const std::string& known : planner::baseline_names()) names += ", " + known;
-    error.help(fmt::format("`--plan` takes {} or the name of a file", names));
-    return error;
-  }
-  return read_file(name);
-}
-
-bool is_named(const std::string& name) {
-  const std::vector<std::string>& names = planner::baseline_names();
-  return name == "auto" || std::find(names.begin(), names.end(), name) != names.end();
-}
 
 int show(const CommonOptions& common, const PlanOptions& options, const planner::Plan& plan) {
   if (!options.svg.empty()) {
@@ -61,10 +43,8 @@ int show(const CommonOptions& common, const PlanOptions& options, const planner:
 }
 
 int run_plan(const PlanOptions& options, const CommonOptions& common) {
-  if (!is_named(common.plan)) {
-    Result<std::string> text = plan_file(common.plan);
-    if (!text.ok()) return fail(common, text.error());
-    Result<planner::Plan> plan = planner::read_plan(common.plan, *text);
+  if (!is_plan_name(common.plan)) {
+    Result<planner::Plan> plan = read_saved_plan(common.plan);
     if (!plan.ok()) return fail(common, plan.error());
     return show(common, options, *plan);
   }

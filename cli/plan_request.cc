@@ -10,10 +10,13 @@
 #include "backend/cpu/thread_pool.h"
 #include "backend/run_memory.h"
 #include "base/suggest.h"
+#include "cli/load_program.h"
 #include "cli/training_common.h"
 #include "frontend/section_data.h"
 #include "ir/passes.h"
+#include "planner/baselines.h"
 #include "planner/machines.h"
+#include "planner/plan_json.h"
 #include "planner/plan_text.h"
 
 namespace cad::cli {
@@ -214,6 +217,24 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   }
   question.graph = std::move(graph);
   return question;
+}
+
+bool is_plan_name(const std::string& plan) {
+  const std::vector<std::string>& names = planner::baseline_names();
+  return plan == "auto" || std::find(names.begin(), names.end(), plan) != names.end();
+}
+
+Result<planner::Plan> read_saved_plan(const std::string& file) {
+  if (file.find('.') == std::string::npos && file.find('/') == std::string::npos) {
+    Diagnostic error =
+        make_error(DiagId::E0903, fmt::format("no plan is called `{}`", file), kExitUsage);
+    std::string names = "auto";
+    for (const std::string& known : planner::baseline_names()) names += ", " + known;
+    error.help(fmt::format("`--plan` takes {} or the name of a file", names));
+    return error;
+  }
+  CAD_TRY(text, read_file(file));
+  return planner::read_plan(file, text);
 }
 
 std::optional<Diagnostic> no_plan(const PlanQuestion& question, const planner::Planning& planning) {

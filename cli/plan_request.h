@@ -27,6 +27,11 @@ std::shared_ptr<ir::Graph> graph_to_plan(const ir::TrainSpec& spec);
 Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::Module& module,
                                    const ir::TrainSpec& spec, std::shared_ptr<ir::Graph> graph);
 
+// Whether --plan names a baseline or `auto`; else it is a saved plan, read here. E0903 when it is
+// neither a name nor looks like a file, E0902 when the file is no plan.
+bool is_plan_name(const std::string& plan);
+Result<planner::Plan> read_saved_plan(const std::string& file);
+
 // E0901, when there is no plan or none that fits: by how much, what takes most, what would help.
 std::optional<Diagnostic> no_plan(const PlanQuestion& question, const planner::Planning& planning);
 

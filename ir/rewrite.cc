@@ -218,6 +218,33 @@ Graph compact(const Graph& g) {
   return Compactor(g).run();
 }
 
+Graph drop_inputs(Graph g, const std::function<bool(const Input&)>& keep) {
+  const std::vector<int32_t> uses = count_uses(g);
+  std::vector<Input> kept;
+  std::vector<InputId> now(g.inputs.size());
+  for (size_t i = 0; i < g.inputs.size(); ++i) {
+    if (!keep(g.inputs[i])) {
+      CAD_CHECK(uses[static_cast<size_t>(g.inputs[i].value.index)] == 0, "input `{}` is still read",
+                g.inputs[i].path);
+      continue;
+    }
+    now[i] = InputId{static_cast<int32_t>(kept.size())};
+    kept.push_back(g.inputs[i]);
+  }
+  g.inputs = std::move(kept);
+  std::vector<NodeId> nodes;
+  for (const NodeId id : g.region(RegionId{0}).nodes) {
+    Node& node = g.node(id);
+    if (node.op == Op::kInput) {
+      node.attrs.input = now[static_cast<size_t>(node.attrs.input.index)];
+      if (!node.attrs.input.valid()) continue;
+    }
+    nodes.push_back(id);
+  }
+  g.region(RegionId{0}).nodes = std::move(nodes);
+  return g;
+}
+
 const Node* defined_by(const Graph& g, ValueId value, Op op) {
   const NodeId def = g.value(value).def;
   if (!def.valid() || g.node(def).op != op) return nullptr;

@@ -46,6 +46,9 @@ NodeId append_repeat(Graph& g, RegionId region, const Loop& loop, std::vector<Va
 // Drops nodes, values and regions that region 0 does not reach; renumbers in textual order.
 Graph compact(const Graph& g);
 
+// Without the inputs that `keep` refuses, and their nodes; nothing may read these.
+Graph drop_inputs(Graph g, const std::function<bool(const Input&)>& keep);
+
 // The node that defines a value when it is of this op, else nullptr.
 const Node* defined_by(const Graph& g, ValueId value, Op op);
 

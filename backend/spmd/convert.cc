@@ -48,12 +48,6 @@ ValueId resize(ir::Builder& b, Op op, ValueId x, DimId from, DimId to) {
   return b.make(op, {x}, std::move(attrs));
 }
 
-uint32_t set_of(const AxisOrder& axes) {
-  uint32_t set = 0;
-  for (const int8_t axis : axes) set |= bit(axis);
-  return set;
-}
-
 }  // namespace
 
 // D/axes becomes (each/axis, D/axes+axis).

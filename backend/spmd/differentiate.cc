@@ -38,35 +38,10 @@ ir::Graph without_attachments(ir::Graph g) {
   });
   g = ir::eliminate_dead(std::move(g));
   const std::string ending = kGradientInput;
-  std::vector<ir::Input> kept;
-  std::vector<ir::InputId> now(g.inputs.size());
-  const std::vector<int32_t> uses = ir::count_uses(g);
-  for (size_t i = 0; i < g.inputs.size(); ++i) {
-    const ir::Input& input = g.inputs[i];
-    const bool stand_in =
-        input.path.size() >= ending.size() &&
-        input.path.compare(input.path.size() - ending.size(), ending.size(), ending) == 0;
-    if (stand_in) {
-      CAD_CHECK(uses[static_cast<size_t>(input.value.index)] == 0,
-                "the stand-in `{}` is still read", input.path);
-      continue;
-    }
-    now[i] = ir::InputId{static_cast<int32_t>(kept.size())};
-    kept.push_back(input);
-  }
-  g.inputs = std::move(kept);
-  ir::Region& top = g.region(ir::RegionId{0});
-  std::vector<ir::NodeId> nodes;
-  for (const ir::NodeId id : top.nodes) {
-    ir::Node& n = g.node(id);
-    if (n.op == Op::kInput) {
-      n.attrs.input = now[static_cast<size_t>(n.attrs.input.index)];
-      if (!n.attrs.input.valid()) continue;
-    }
-    nodes.push_back(id);
-  }
-  top.nodes = std::move(nodes);
-  return g;
+  return ir::drop_inputs(std::move(g), [&](const ir::Input& input) {
+    return input.path.size() < ending.size() ||
+           input.path.compare(input.path.size() - ending.size(), ending.size(), ending) != 0;
+  });
 }
 
 ir::Graph finished(ir::Graph g, ir::PassLog* log) {

@@ -2,6 +2,7 @@
 #include "backend/spmd/local_dims.h"
 
 #include "base/check.h"
+#include "ir/shard.h"
 #include "ir/shard_nodes.h"
 
 namespace cad::backend {
@@ -10,17 +11,15 @@ using ir::DimId;
 using ir::Op;
 using ir::ValueId;
 
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
-}  // namespace
-
 AxisOrder axis_order(const planner::Layout& layout, size_t position) {
   const planner::AxisList list = planner::axes_of(layout, static_cast<int>(position));
   return {list.axes.begin(), list.axes.begin() + list.count};
+}
+
+uint32_t set_of(const AxisOrder& axes) {
+  uint32_t set = 0;
+  for (const int8_t axis : axes) set |= 1U << axis;
+  return set;
 }
 
 ValueId axis_index(ir::Builder& b, uint32_t axes) {
@@ -54,12 +53,8 @@ DimId LocalDims::part(DimId whole, const AxisOrder& axes) {
   const auto known = parts_.find({whole.index, axes});
   if (known != parts_.end()) return known->second;
   std::string name = g_.dim(whole).name;
-  int64_t extent = size(whole);
-  for (const int8_t axis : axes) {
-    name += '/' + mesh_.axes[static_cast<size_t>(axis)].name;
-    extent = ceil_div(extent, axis_size(axis));
-  }
-  const DimId made = add(name, extent);
+  for (const int8_t axis : axes) name += '/' + mesh_.axes[static_cast<size_t>(axis)].name;
+  const DimId made = add(name, ir::part_extent(g_, size(whole), axes));
   ir::Dim& dim = g_.dims[static_cast<size_t>(made.index)];
   dim.whole = whole;
   dim.axes = axes;
@@ -82,28 +77,16 @@ DimId LocalDims::group(uint32_t axes) {
   const auto known = groups_.find(axes);
   if (known != groups_.end()) return known->second;
   std::string name = "each";
-  int64_t extent = 1;
   for (size_t a = 0; a < mesh_.axes.size(); ++a) {
-    if ((axes >> a & 1) == 0) continue;
-    name += '/' + mesh_.axes[a].name;
-    extent *= axis_size(static_cast<int>(a));
+    if ((axes >> a & 1) != 0) name += '/' + mesh_.axes[a].name;
   }
-  return groups_[axes] = add(name, extent);
+  return groups_[axes] = add(name, ir::mesh_size(g_, axes));
 }
 
 DimId LocalDims::padded(DimId of, int64_t size) {
   const auto known = padded_.find({of.index, size});
   if (known != padded_.end()) return known->second;
   return padded_[{of.index, size}] = add(g_.dim(of).name + "+", size);
-}
-
-bool LocalDims::even(DimId whole, const AxisOrder& axes) const {
-  int64_t extent = size(whole);
-  for (const int8_t axis : axes) {
-    if (extent % axis_size(axis) != 0) return false;
-    extent /= axis_size(axis);
-  }
-  return true;
 }
 
 ValueId LocalDims::offset(ir::Builder& b, DimId whole, const AxisOrder& axes) {

@@ -38,8 +38,6 @@ class LocalDims {
   // Where this device's part begins and how long it is: i32[], appended by the builder.
   ir::ValueId offset(ir::Builder& b, ir::DimId whole, const AxisOrder& axes);
   ir::ValueId own_extent(ir::Builder& b, ir::DimId whole, const AxisOrder& axes);
-  // Whether all parts are equally long.
-  [[nodiscard]] bool even(ir::DimId whole, const AxisOrder& axes) const;
 
  private:
   ir::DimId add(const std::string& name, int64_t size);
@@ -51,6 +49,7 @@ class LocalDims {
   std::map<std::pair<int, int64_t>, ir::DimId> padded_;
 };
 
+uint32_t set_of(const AxisOrder& axes);  // bits, as Attrs::axes
 AxisOrder axis_order(const planner::Layout& layout, size_t position);
 ir::ValueId axis_index(ir::Builder& b, uint32_t axes);
 

@@ -8,6 +8,7 @@
 
 #include "backend/spmd/lowering.h"
 #include "base/check.h"
+#include "ir/shard.h"
 
 namespace cad::backend {
 
@@ -38,12 +39,6 @@ ValueId reduce(Builder& b, Op op, ValueId x, const std::vector<DimId>& dims) {
   Attrs attrs;
   attrs.dims = dims;
   return b.make(op, {x}, std::move(attrs));
-}
-
-uint32_t set_of(const AxisOrder& axes) {
-  uint32_t set = 0;
-  for (const int8_t axis : axes) set |= 1U << axis;
-  return set;
 }
 
 }  // namespace
@@ -113,7 +108,7 @@ Attrs Lowering::attributes(const ir::Node& n, const Strategy& s) {
 ValueId Lowering::shifted(Builder& b, ValueId ids, DimId whole, const AxisOrder& axes) {
   if (axes.empty()) return ids;
   const ValueId local = b.sub(ids, dims_->offset(b, whole, axes));
-  if (dims_->even(whole, axes)) return local;  // outside is outside
+  if (!ir::is_uneven(out_.graph, dims_->part(whole, axes), {})) return local;  // outside is outside
   const ValueId own = b.make(Op::kLt, {local, dims_->own_extent(b, whole, axes)});
   return b.where(own, local, number(b, -1, DType::kI32));
 }

@@ -13,38 +13,15 @@
 
 #include "tests/commands/command_testing.h"
 #include "tests/commands/json_schema.h"
+#include "tests/uneven_model.h"
 
 namespace cad {
 namespace {
 
 using nlohmann::json;
 
-// Sizes that nothing divides: 257 tokens, 3 heads of 5, 6 rows a micro-batch.
-const char* const kProgram = R"(dim B, T = 12, S = T, V = 257, D = 15, L = 2
-dim H = 3, K = D / H, F = 22
-layer Attention(x: [B, T, D]) -> [B, T, D] {
-  param Wq, Wk, Wv : [D, H, K] = normal(0.3)
-  param Wo         : [H, K, D] = normal(0.3)
-  q = x @[D] Wq
-  k = (x @[D] Wk)[T -> S]
-  v = (x @[D] Wv)[T -> S]
-  s = q @[K] k / sqrt(K)
-  p = softmax[S](causal[T, S](s)) |> dropout(0.1)
-  return p @[S] v @[H, K] Wo
-}
-layer Block(x: [B, T, D]) -> [B, T, D] {
-  x = x + Attention(LayerNorm[D](x))
-  h = Linear[D -> F](x) |> gelu
-  x = x + (Linear[F -> D](h) |> dropout(0.1))
-  return x
-}
-model Net(tokens: i32[B, T]) -> [B, T, V] {
-  param e : [V, D] = normal(0.1)
-  x = e[V = tokens]
-  repeat L as h { x = Block(x) }
-  return LayerNorm[D](x) @[D] e
-}
-train net {
+// 6 rows a micro-batch.
+const std::string kProgram = std::string(kUnevenModel) + R"(train net {
   data:      text("text.txt", x: i32[B, T], y: i32[B, T])
   loss:      cross_entropy[V](Net(x), y)
   optimizer: adamw(lr: cosine(1e-2, warmup: 2))
@@ -161,6 +138,9 @@ TEST_F(RunDevices, ASavedPlanIsCarriedOut) {
   EXPECT_EQ(sizes.status, 66) << sizes.err;
   EXPECT_NE(sizes.err.find("of other sizes"), std::string::npos) << sizes.err;
   EXPECT_EQ(run("run net.cad --save m --devices 2 --plan plan.json").status, 2);
+  const Output name = run("run net.cad --save m --devices 2 --plan ddp");
+  EXPECT_EQ(name.status, 2);
+  EXPECT_NE(name.err.find("no plan is called `ddp`"), std::string::npos) << name.err;
   json broken = json::parse(plan.out);
   for (auto& [node, split] : broken["placement"]["body"]["ops"].items()) split[0] = 100;
   write("plan.json", broken.dump());

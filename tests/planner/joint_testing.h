@@ -12,13 +12,15 @@
 
 namespace cad::planner {
 
-inline Cluster equal_links(int devices, double bandwidth = 1, double latency = 0) {
+// `rate`: FLOP/s and bytes/s of a device.
+inline Cluster equal_links(int devices, double bandwidth = 1, double latency = 0,
+                           double rate = 1e12) {
   Cluster c;
   c.name = "equal";
   c.device.name = "d";
   c.device.memory = 1e18;
-  c.device.bandwidth = 1e12;
-  c.device.flops = {{"f32", 1e12}};
+  c.device.bandwidth = rate;
+  c.device.flops = {{"f32", rate}};
   c.per_node = devices;
   c.intra = Link{bandwidth, latency};
   return c;

@@ -5,22 +5,11 @@
 #include "planner/baselines.h"
 #include "planner/placement_json.h"
 #include "planner/planner.h"
+#include "tests/planner/joint_testing.h"
 #include "tests/spmd/spmd_testing.h"
 
 namespace cad::backend {
 namespace {
-
-planner::Cluster slow_links(int devices) {
-  planner::Cluster c;
-  c.name = "test";
-  c.device.name = "d";
-  c.device.memory = 1e12;
-  c.device.bandwidth = 1e9;
-  c.device.flops = {{"f32", 1e9}};
-  c.per_node = devices;
-  c.intra = planner::Link{1e8, 1e-6};
-  return c;
-}
 
 void compare_plans(const std::string& text, const Settings& settings,
                    const std::vector<std::vector<int>>& meshes) {
@@ -34,7 +23,7 @@ void compare_plans(const std::string& text, const Settings& settings,
   for (const std::vector<int>& sizes : meshes) {
     int devices = 1;
     for (const int s : sizes) devices *= s;
-    request.cluster = slow_links(devices);
+    request.cluster = planner::equal_links(devices, 1e8, 1e-6, 1e9);
     std::vector<planner::Axis> axes;
     for (size_t i = 0; i < sizes.size(); ++i)
       axes.push_back({std::string(1, static_cast<char>('x' + i)), sizes[i]});

@@ -9,41 +9,17 @@
 #include "backend/train_loop.h"
 #include "planner/planner.h"
 #include "tests/frontend/section_program.h"
+#include "tests/planner/joint_testing.h"
 #include "tests/training/training_testing.h"
+#include "tests/uneven_model.h"
 
 namespace cad::backend {
 namespace {
 
 using testing::TemporaryFolder;
 
-const char* const kProgram = R"(dim B, T = 12, S = T, V = 257, D = 15, L = 2
-dim H = 3, K = D / H, F = 22
-layer Attention(x: [B, T, D]) -> [B, T, D] {
-  param Wq, Wk, Wv : [D, H, K] = normal(0.3)
-  param Wo         : [H, K, D] = normal(0.3)
-  q = x @[D] Wq
-  k = (x @[D] Wk)[T -> S]
-  v = (x @[D] Wv)[T -> S]
-  s = q @[K] k / sqrt(K)
-  p = softmax[S](causal[T, S](s)) |> dropout(0.1)
-  return p @[S] v @[H, K] Wo
-}
-layer Block(x: [B, T, D]) -> [B, T, D] {
-  x = x + Attention(LayerNorm[D](x))
-  h = Linear[D -> F](x) |> gelu
-  x = x + (Linear[F -> D](h) |> dropout(0.1))
-  return x
-}
-model Net(tokens: i32[B, T]) -> [B, T, V] {
-  param e : [V, D] = normal(0.1)
-  x = e[V = tokens]
-  repeat L as h { x = Block(x) }
-  return LayerNorm[D](x) @[D] e
-}
-)";
-
 std::string section(const std::string& optimizer, const std::string& more = "") {
-  return std::string(kProgram) +
+  return std::string(kUnevenModel) +
          "train net {\n  data: synthetic(x: i32[B, T], y: i32[B, T])\n"
          "  loss: cross_entropy[V](Net(x), y)\n  optimizer: " +
          optimizer +
@@ -51,18 +27,6 @@ std::string section(const std::string& optimizer, const std::string& more = "") 
          "  eval { data: synthetic(x: i32[B, T], y: i32[B, T]), every: 2, batches: 2 }\n"
          "  save { to: \"run\", every: 3 }\n" +
          more + "}\n";
-}
-
-planner::Cluster cluster(int devices) {
-  planner::Cluster c;
-  c.name = "test";
-  c.device.name = "d";
-  c.device.memory = 1e12;
-  c.device.bandwidth = 1e9;
-  c.device.flops = {{"f32", 1e9}};
-  c.per_node = devices;
-  c.intra = planner::Link{1e8, 1e-6};
-  return c;
 }
 
 // nullptr: the plan is none of this mesh.
@@ -79,7 +43,7 @@ std::shared_ptr<const DevicePlan> plan_of(const ir::TrainSpec& spec, const std::
     devices *= size;
     axes.push_back({std::string(1, static_cast<char>('x' + axes.size())), size});
   }
-  request.cluster = cluster(devices);
+  request.cluster = planner::equal_links(devices, 1e8, 1e-6, 1e9);
   auto mesh = planner::make_mesh(request.cluster, axes);
   if (!mesh.ok()) return nullptr;
   request.meshes = {*mesh};
