@@ -37,8 +37,19 @@ SaveChoices::SaveChoices(const Graph& g, RegionId region, const SavePolicy& poli
   }
 }
 
+// What a loop collects for its own backward pass goes the way of its first result: there is one
+// loop, which runs again or not.
+Choice SaveChoices::chosen(ValueId value) const {
+  if (!policy_.choose) return Choice::kAuto;
+  const Choice choice = policy_.choose(g_, value);
+  const NodeId def = g_.value(value).def;
+  if (choice != Choice::kAuto || !def.valid() || g_.node(def).op != Op::kRepeat) return choice;
+  const ValueId first = g_.node(def).results[0];
+  return first == value ? choice : policy_.choose(g_, first);
+}
+
 Choice SaveChoices::of(ValueId value) const {
-  const Choice choice = policy_.choose ? policy_.choose(g_, value) : Choice::kAuto;
+  const Choice choice = chosen(value);
   if (choice != Choice::kAuto) return choice;
   switch (g_.value(value).saving) {
     case Saving::kKeep:

@@ -19,6 +19,7 @@ class SaveChoices {
   [[nodiscard]] SavePolicy::Choice of(ValueId value) const;
 
  private:
+  [[nodiscard]] SavePolicy::Choice chosen(ValueId value) const;
   const Graph& g_;
   const SavePolicy& policy_;
   std::unordered_set<int> below_checkpoints_;

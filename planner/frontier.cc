@@ -16,6 +16,7 @@ double priced(const Problem& problem, const Evaluation& e, double price) {
   return e.seconds + price * (e.bytes.persistent() + e.bytes.saved + e.bytes.again);
 }
 
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 constexpr size_t kMostBases = 8;
 constexpr size_t kMostSiblings = 40;
 
@@ -31,8 +32,10 @@ struct Search::Impl {
   int64_t work = 0;                        // for prove()
   double least_moment = 0;                 // memory that every plan has for a moment
   double bound_price = 0, bound_hide = 0;  // of the best bound of the last line
-  double top_moment = 0;                   // memory for a moment at the top level
-  std::vector<BodyPlan> bases;             // plans next to the budget
+  // of the best bound on all plans: its options and itself
+  double whole_price = 0, whole_hide = 0, whole_again = 0, whole_bound = 0;
+  double top_moment = 0;        // memory for a moment at the top level
+  std::vector<BodyPlan> bases;  // plans next to the budget
 
   // What runs again counts besides memory for a moment in loops, but not at the top level. So there
   // are two bounds: what runs again at its mean, and the least moment of loops; or only the least
@@ -319,7 +322,13 @@ struct Search::Impl {
     std::vector<Part> parts(1);
     again = p.regions.size() > 1 && loop_moment >= top_moment ? 1 : 0;
     parts[0].bound = best_line(found, budget, parts[0].limit, floor());
-    double first_price = bound_price, first_hide = bound_hide;
+    const auto keep_line = [&] {
+      whole_price = bound_price;
+      whole_hide = bound_hide;
+      whole_again = again;
+      whole_bound = parts[0].bound;
+    };
+    keep_line();
     if (!found.exact) return;
     const double enough =
         found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
@@ -332,8 +341,7 @@ struct Search::Impl {
       start = begin;
       if (other > parts[0].bound) {
         parts[0].bound = other;
-        first_price = bound_price;
-        first_hide = bound_hide;
+        keep_line();
       } else {
         price = kept;
       }
@@ -369,7 +377,7 @@ struct Search::Impl {
       if (found.feasible) improve(found, budget);
     }
     found.bound = least()->bound;
-    prove_all(found, budget, first_price, first_hide);
+    prove_all(found, budget, whole_price, whole_hide);
     finish_exactly(found, budget);
     if (!found.feasible) smallest(found, budget);
   }
@@ -548,6 +556,32 @@ double Search::bound_at(double price, double budget) {
   if (priced.stuck()) return 0;
   const double room = std::isfinite(budget) ? budget - impl_->floor() : 0;
   return Impl::safe(priced.value()) - price * room;
+}
+
+// The bound is a concave function of the price: from where the plans without segments have their
+// best one, downwards, as segments make memory cheaper.
+double Search::segment_bound(double budget, double enough, int folds) {
+  Impl& s = *impl_;
+  if (s.whole_price == 0 || !std::isfinite(budget)) return s.whole_bound;
+  s.again = s.whole_again;
+  s.hide = s.whole_hide;
+  double best = 0, step = 0.5;
+  double at = s.whole_price;
+  for (int i = 0; i < folds && best < enough; ++i) {
+    PriceOptions options = s.options(i == 0 ? at : at * step, kUnlimited);
+    options.any_segments = true;
+    const Priced priced(s.p, options);
+    if (priced.stuck()) break;
+    const double bound = Impl::safe(priced.value()) - options.price * (budget - s.floor());
+    if (i == 0 || bound > best) {
+      at = options.price;
+      best = i == 0 ? bound : std::max(best, bound);
+    } else {
+      step = step < 1 ? 1 + (1 - step) / 2 : 1 - (step - 1) / 2;
+    }
+  }
+  s.again = s.hide = 0;
+  return std::max(best, 0.0);
 }
 
 Found Search::run(double budget, double incumbent, double start) {

@@ -42,6 +42,9 @@ class Search {
   [[nodiscard]] std::vector<BodyPlan> bases() const;
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.
   double bound_at(double price, double budget);
+  // The same for plans with segments too (planner/segments.h), from a few folds around the price
+  // that gave the last run its bound; fewer where one is at least `enough`.
+  double segment_bound(double budget, double enough, int folds = 1);
   // The price at which the last run ended.
   [[nodiscard]] double price() const;
 

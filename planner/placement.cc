@@ -31,6 +31,7 @@ class Placer {
       for (const Run& run : plan.loops[c]) {
         RunPlacement placed;
         placed.count = run.count;
+        placed.segment = run.segment;
         for (const BodyPlan& inner : run.pattern)
           placed.pattern.push_back(body(static_cast<size_t>(child.region), inner));
         runs.push_back(std::move(placed));

@@ -27,10 +27,12 @@ struct BodyPlacement {
   std::map<int, ir::Saving> copy_saving;           // by ValueId, of the shared copy
   std::map<int, std::vector<RunPlacement>> loops;  // by NodeId of a repeat
 };
-// A stretch of a loop's iterations: `count` times the pattern, one body an iteration.
+// A stretch of a loop's iterations: `count` times the pattern, one body an iteration. `segment`: as
+// Run::segment, a divisor of the count or 0.
 struct RunPlacement {
   int64_t count = 1;
   std::vector<BodyPlacement> pattern;
+  int64_t segment = 0;
 };
 
 struct Placement {
@@ -43,7 +45,8 @@ Placement placement_of(const Problem& problem, const BodyPlan& plan);
 Placement replicated_placement(const Mesh& mesh);
 // The placement of one graph for another of the same model (an evaluation): parameters lie, and
 // loops are cut into runs, as there; ops of the same scope, kind and place among these are split
-// alike where their sizes allow it, others are not named. Nothing is saved.
+// alike where their sizes allow it, others are not named. Nothing is saved, and no loop has
+// segments.
 Placement placement_for(const ir::Graph& other, const ir::Bindings& bindings,
                         const ir::Graph& graph, const Placement& placement);
 

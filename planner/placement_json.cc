@@ -71,6 +71,7 @@ BodyPlacement body_of(const Json& json) {
     for (const Json& run : j) {
       RunPlacement made;
       made.count = run.at("count").get<int64_t>();
+      if (run.contains("segment")) made.segment = run.at("segment").get<int64_t>();
       for (const Json& pattern : run.at("pattern")) made.pattern.push_back(body_of(pattern));
       runs.push_back(std::move(made));
     }
@@ -119,6 +120,8 @@ class Checker {
       int64_t trips = 0;
       for (const RunPlacement& run : runs) {
         if (run.count < 1 || run.pattern.empty()) return "a run of no iterations";
+        if (run.segment < 0 || (run.segment > 0 && run.count % run.segment != 0))
+          return fmt::format("{} iterations are not segments of {}", run.count, run.segment);
         trips += run.count * static_cast<int64_t>(run.pattern.size());
         for (const BodyPlacement& pattern : run.pattern) {
           std::string fault = this->body(loop.body, pattern);
@@ -184,7 +187,9 @@ Json body_json(const BodyPlacement& body) {
     for (const RunPlacement& run : runs) {
       Json patterns = Json::array();
       for (const BodyPlacement& pattern : run.pattern) patterns.push_back(body_json(pattern));
-      list.push_back({{"count", run.count}, {"pattern", std::move(patterns)}});
+      Json row = {{"count", run.count}, {"pattern", std::move(patterns)}};
+      if (run.segment > 0) row["segment"] = run.segment;
+      list.push_back(std::move(row));
     }
     return list;
   });

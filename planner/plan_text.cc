@@ -196,6 +196,17 @@ std::vector<Line> op_lines(const Plan& plan, int body, bool joined) {
   return lines;
 }
 
+// "4th"
+std::string ordinal(int64_t n) {
+  const int64_t last = n % 10;
+  const bool teen = n / 10 % 10 == 1;
+  return fmt::format("{}{}", n,
+                     teen || last > 3 || last == 0 ? "th"
+                     : last == 1                   ? "st"
+                     : last == 2                   ? "nd"
+                                                   : "rd");
+}
+
 std::string body_title(const Plan& plan, size_t b) {
   const PlanBody& body = plan.bodies[b];
   if (body.parent < 0) return "top level";
@@ -204,10 +215,11 @@ std::string body_title(const Plan& plan, size_t b) {
                   body.count == 1 ? "" : "s");
   if (body.period > 1) out += fmt::format(", {} of {} in turn", body.position + 1, body.period);
   if (body.segment > 0) {
-    const int64_t length = body.segment * body.period;
-    out += body.segment == body.count ? ", run again as a whole from their input"
-           : length == 1              ? std::string(", each run again from its input")
-                         : fmt::format(", every {} run again from their input", length);
+    out += body.count == 1              ? std::string(", run again from its input")
+           : body.segment == body.count ? ", run again as a whole from their input"
+           : body.segment == 1          ? ", each run again from its input"
+                               : fmt::format(", the input of every {} kept: {} run again from each",
+                                             ordinal(body.segment), body.segment);
   }
   return out;
 }

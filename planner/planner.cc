@@ -42,7 +42,15 @@ struct Best {
   std::shared_ptr<Problem> problem;
   BodyPlan body;
   double price = 0;
-  std::vector<BodyPlan> bases;  // Search::bases()
+};
+
+// A mesh that has been searched, for its segments.
+struct Searched {
+  size_t mesh = 0;
+  double bound = 0;  // seconds: of plans with segments too
+  double price = 0;
+  double least_peak = 0;
+  std::vector<BodyPlan> bases;  // plans next to the budget
 };
 
 class Planner {
@@ -84,11 +92,13 @@ class Planner {
       solver_rows_ = std::max(solver_rows_, found.rows);
       bounds[m] = found.exact ? found.bound : 0;
       dropped += best_.feasible && bounds[m] >= enough ? 1 : 0;
-      if (offer(found, problem, search.price())) best_.bases = search.bases();
+      offer(found, problem, search.price());
+      if (segments()) remember(m, search, found, enough);
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
-    if (r_.name == "auto" && r_.segments) try_segments();
-    Planning out = finish(*std::min_element(bounds.begin(), bounds.end()), exact);
+    double bound = *std::min_element(bounds.begin(), bounds.end());
+    if (segments()) bound = std::min(bound, try_segments(meshes));
+    Planning out = finish(bound, exact);
     SolverReport& report = out.plan.solver;
     report.meshes = static_cast<int64_t>(meshes.size());
     report.meshes_dropped = dropped;
@@ -111,31 +121,60 @@ class Planner {
       work = search.work_left();
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
-      if (offer(found, problem, search.price())) best_.bases = search.bases();
+      offer(found, problem, search.price());
       if (found.bound <= *least * (1 + 1e-9)) return;
       *least = found.bound;
     }
   }
 
-  // Where memory is short, the best plan's loops with iterations that run again in segments.
-  void try_segments() {
-    if (best_.problem == nullptr || !std::isfinite(r_.budget)) return;
-    if (best_.feasible && best_.price == 0) return;
-    PriceOptions options;
-    options.price = best_.feasible
-                        ? best_.price
-                        : 10 * best_.evaluation.seconds / std::max(best_.evaluation.peak, 1.0);
-    std::vector<BodyPlan> bases = best_.bases;
-    bases.push_back(best_.body);
-    const std::shared_ptr<Problem> problem = best_.problem;
-    const auto segmented = with_segments(*problem, options, bases, r_.budget);
-    if (!segmented) return;
-    Found found;
-    found.plan = segmented->plan;
-    found.evaluation = segmented->evaluation;
-    found.feasible = segmented->evaluation.peak <= r_.budget;
-    found.least_peak = segmented->evaluation.peak;
-    in_segments_ = offer(found, problem, options.price);
+  // Where memory is short, loops may have iterations that run again in segments.
+  [[nodiscard]] bool segments() const {
+    return r_.name == "auto" && r_.segments && std::isfinite(r_.budget) &&
+           r_.rules.checkpointing == Checkpointing::kAuto;
+  }
+
+  void remember(size_t mesh, Search& search, const Found& found, double enough) {
+    Searched s;
+    s.mesh = mesh;
+    s.bound = found.exact ? std::min(found.bound, search.segment_bound(r_.budget, enough)) : 0;
+    s.price = search.price();
+    s.least_peak = found.least_peak;
+    s.bases = search.bases();
+    if (!found.plan.choices.empty()) s.bases.push_back(found.plan);
+    searched_.push_back(std::move(s));
+  }
+
+  // Looks at the meshes where segments may help, the most promising first. The bound on all plans
+  // with segments.
+  double try_segments(const std::vector<Mesh>& meshes) {
+    constexpr size_t kMostMeshes = 6;
+    std::stable_sort(searched_.begin(), searched_.end(), [&](const Searched& a, const Searched& b) {
+      return best_.feasible ? a.bound < b.bound : a.least_peak < b.least_peak;
+    });
+    for (size_t i = 0; i < std::min(kMostMeshes, searched_.size()); ++i) {
+      const Searched& s = searched_[i];
+      if (best_.feasible && s.bound >= best_.evaluation.seconds * (1 - kDropWithin)) break;
+      const std::shared_ptr<Problem> problem = built(meshes[s.mesh]);
+      PriceOptions options;
+      options.price = s.price;
+      if (!best_.feasible && best_.evaluation.peak > 0)
+        options.price =
+            std::max(options.price, 10 * best_.evaluation.seconds / best_.evaluation.peak);
+      std::vector<BodyPlan> bases = s.bases;
+      if (best_.problem != nullptr && best_.problem->mesh.str() == problem->mesh.str())
+        bases.push_back(best_.body);
+      const auto segmented = with_segments(*problem, options, bases, r_.budget);
+      if (!segmented) continue;
+      Found found;
+      found.plan = segmented->plan;
+      found.evaluation = segmented->evaluation;
+      found.feasible = segmented->evaluation.peak <= r_.budget;
+      found.least_peak = segmented->evaluation.peak;
+      offer(found, problem, options.price);
+    }
+    double bound = kInfinite;
+    for (const Searched& s : searched_) bound = std::min(bound, s.bound);
+    return bound;
   }
 
   [[nodiscard]] std::shared_ptr<Problem> built(const Mesh& mesh) const {
@@ -201,7 +240,7 @@ class Planner {
                             : !best_.feasible && (best_.problem == nullptr ||
                                                   found.evaluation.peak < best_.evaluation.peak);
     if (!better) return false;
-    best_ = {found.feasible, found.evaluation, problem, found.plan, price, {}};
+    best_ = {found.feasible, found.evaluation, problem, found.plan, price};
     return true;
   }
 
@@ -283,12 +322,7 @@ class Planner {
     } else {
       s.bound = exact ? std::min(bound, s.objective) : 0;
       s.gap = (s.objective - s.bound) / s.objective;
-      s.status = in_segments_    ? "feasible"
-                 : s.gap <= 1e-5 ? "optimal"
-                 : s.gap <= 0.01 ? "within the gap"
-                                 : "feasible";
-      if (in_segments_)
-        plan.notes.emplace_back("the bound is on plans whose loops do not run again in segments");
+      s.status = s.gap <= 1e-5 ? "optimal" : s.gap <= 0.01 ? "within the gap" : "feasible";
     }
     std::vector<std::pair<double, const char*>> parts = {
         {plan.predicted.params_bytes, "parameters"},
@@ -307,7 +341,7 @@ class Planner {
   std::shared_ptr<SiteGraph> sites_;
   CostModel model_;
   Best best_;
-  bool in_segments_ = false;  // the best plan has segments
+  std::vector<Searched> searched_;
   double least_peak_ = 0;
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
   int64_t solver_columns_ = 0, solver_rows_ = 0;  // of what went to lp_solve

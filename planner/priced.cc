@@ -180,11 +180,45 @@ void Priced::fold(size_t r) {
     return;
   }
   tables_[r] = folded_[r]->result();
+  if (o_.any_segments) allow_segments(r);
 }
 
 bool Priced::may_segment(size_t child) const {
   const RegionProblem::Child& c = p_.regions[0].children[child];
-  return c.entry >= 0 && p_.regions[static_cast<size_t>(c.region)].children.empty();
+  if (c.entry < 0 || !p_.regions[static_cast<size_t>(c.region)].children.empty()) return false;
+  const ir::Graph& g = *p_.graph;
+  const ir::Node& loop = g.node(p_.sites->loops[static_cast<size_t>(c.loop)].node);
+  const auto kept = [&](ir::ValueId v) {
+    const ir::Saving saving = g.value(v).saving;
+    return saving == ir::Saving::kKeep || saving == ir::Saving::kCheckpoint;
+  };
+  if (loop.loop.carries != 1 || p_.rules.checkpointing != Checkpointing::kAuto) return false;
+  if (std::any_of(loop.results.begin(), loop.results.end(), kept)) return false;
+  const std::vector<ir::NodeId>& nodes = g.region(loop.loop.body).nodes;
+  return std::none_of(nodes.begin(), nodes.end(), [&](ir::NodeId id) {
+    const std::vector<ir::ValueId>& results = g.node(id).results;
+    return std::any_of(results.begin(), results.end(), kept);
+  });
+}
+
+// An iteration of a segment starts and ends alike, runs forward twice, and its loop keeps the carry
+// before one iteration at least.
+void Priced::allow_segments(size_t r) {
+  for (size_t c = 0; c < p_.regions[0].children.size(); ++c) {
+    if (p_.regions[0].children[c].region != static_cast<int>(r) || !may_segment(c)) continue;
+    const Folded& segment = segment_fold(r);
+    if (segment.stuck()) {
+      stuck_ = true;
+      return;
+    }
+    const RegionProblem& region = p_.regions[r];
+    const VariableInfo& carry = region.variables[static_cast<size_t>(region.entry)];
+    for (int s = 0; s < tables_[r].rows; ++s) {
+      const double held = static_cast<double>(carry.bytes[static_cast<size_t>(s)]) / region.trips;
+      tables_[r](s, s) =
+          std::min(tables_[r](s, s), segment.result()(s, s) + static_cast<float>(o_.price * held));
+    }
+  }
 }
 
 const Folded& Priced::segment_fold(size_t r) {

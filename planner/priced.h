@@ -34,6 +34,9 @@ struct PriceOptions {
   // Of the price: what a byte costs that a loop saves while its segments run again (Run::segment).
   double segment_price = 0;
   bool only_segments = false;  // nothing but segment_body() will be asked
+  // Equal iterations may run again in segments that take no memory but a part of one carry: what
+  // value() then gives is a bound on plans with segments and without. Nothing else may be asked.
+  bool any_segments = false;
 };
 
 class Priced {
@@ -50,8 +53,8 @@ class Priced {
   [[nodiscard]] std::optional<BodyPlan> spliced(size_t child, const BodyPlan& first,
                                                 const BodyPlan& last, int64_t count) const;
 
-  // Loops of the top level whose iterations may run again in segments: they carry a value and hold
-  // no loop themselves.
+  // Loops of the top level whose iterations may run again in segments: they carry one value, hold
+  // no loop themselves, and the program does not say that anything in them is kept.
   [[nodiscard]] bool may_segment(size_t child) const;
   // The best iteration of a segment that starts and ends with this choice of the carry, if any.
   [[nodiscard]] std::optional<BodyPlan> segment_body(size_t child, int state);
@@ -62,6 +65,7 @@ class Priced {
   const Folded& segment_fold(size_t r);
   [[nodiscard]] double executions(size_t r) const;
   void fold(size_t r);
+  void allow_segments(size_t r);
   const Table& square(size_t r, size_t k) const;
   const Table& power(size_t r, int64_t n) const;
   [[nodiscard]] std::vector<int> walk(size_t r, int from, int to, int64_t n) const;

@@ -554,7 +554,7 @@ void evaluate_loop(const Problem& p, const RegionProblem::Child& child,
       into.sum.valid = false;
     held.back() = count * saved;
     if (!again) continue;
-    if (r.entry < 0 || run.count % run.segment != 0) {
+    if (r.entry < 0 || run.pattern.size() != 1 || run.count % run.segment != 0) {
       into.sum.valid = false;
       continue;
     }

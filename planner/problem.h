@@ -161,9 +161,9 @@ struct BodyPlan;
 struct Run {
   int64_t count = 1;              // how often the pattern is run through
   std::vector<BodyPlan> pattern;  // one or two iterations
-  // > 0: of every `segment` times through the pattern only the carry before them is kept in the
-  // forward pass. Before their backward pass they run forward again, keeping what their choices
-  // say. `count` is a multiple of it.
+  // > 0: of every `segment` iterations only the carry before them is kept in the forward pass.
+  // Before their backward pass they run forward again, keeping what their choices say. `count` is a
+  // multiple of it, the pattern one iteration.
   int64_t segment = 0;
 };
 struct BodyPlan {

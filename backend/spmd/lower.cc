@@ -1,5 +1,5 @@
 // backend/spmd/lower.cc -- see lower.h and lowering.h: values in the layouts that are asked for,
-// regions, loops.
+// regions, outputs. Loops are in lower_loop.cc.
 #include "backend/spmd/lower.h"
 
 #include <algorithm>
@@ -14,21 +14,7 @@ using ir::NodeId;
 using ir::Op;
 using ir::RegionId;
 using ir::ValueId;
-using planner::BodyPlacement;
 using planner::Layout;
-using planner::RunPlacement;
-
-namespace {
-
-// Of a tensor with one more dim in front.
-Layout deeper(Layout layout) {
-  for (int8_t& axis : layout.axis) {
-    if (axis >= 0) ++axis;
-  }
-  return layout;
-}
-
-}  // namespace
 
 Lowering::Lowering(const ir::Graph& whole, const ir::Bindings& bindings,
                    const planner::Placement& placement)
@@ -117,63 +103,6 @@ ValueId Lowering::from_home(Frame& f, ValueId v, const Layout& layout) {
 std::optional<size_t> Lowering::argument_index(const Frame& f, ValueId v) const {
   if (f.parent == nullptr || g_.value(v).def.valid()) return std::nullopt;
   return static_cast<size_t>(g_.value(v).result) - 1;  // among the operands
-}
-
-ValueId Lowering::scan(Frame& f, ValueId outer) {
-  for (const auto& [value, arg] : f.arguments->scanned) {
-    if (value == outer) return arg;
-  }
-  ir::Type type = out_.graph.type(outer);
-  CAD_CHECK(type.rank() > 0 && type.dims[0] == f.stretch.dim,
-            "a scanned value lacks the loop's dim");
-  type.dims.erase(type.dims.begin());
-  const ValueId arg = out_.graph.add_value(f.region, type, out_.graph.value(outer).name);
-  f.arguments->scanned.emplace_back(outer, arg);
-  return arg;
-}
-
-ValueId Lowering::invariant(Frame& f, ValueId outer) {
-  for (const auto& [value, arg] : f.arguments->invariants) {
-    if (value == outer) return arg;
-  }
-  const ValueId arg =
-      out_.graph.add_value(f.region, out_.graph.type(outer), out_.graph.value(outer).name);
-  f.arguments->invariants.emplace_back(outer, arg);
-  return arg;
-}
-
-// The stretch's iterations of a value that has the loop's whole dim in front.
-ValueId Lowering::stretch_of(ir::Builder& b, ValueId x, const Stretch& s, ir::DimId whole,
-                             ir::DimId dim) {
-  if (dim == whole) return x;
-  const int64_t length = s.count * s.period;
-  ir::Attrs slice;
-  slice.dim = whole;
-  slice.to = s.period == 1 ? dim : dims_->padded(dim, length);
-  slice.start = ir::Size(s.first - s.position);
-  const ir::DimId cut = slice.to;
-  x = b.make(Op::kSlice, {x}, std::move(slice));
-  if (s.period == 1) return x;
-  ir::Attrs split;
-  const ir::DimId position = dims_->padded(whole, s.period);
-  split.groups.push_back({{cut}, {dim, position}});
-  x = b.make(Op::kReshape, {x}, std::move(split));
-  ir::Attrs pick;
-  pick.dim = position;
-  const ValueId number = b.constant(ir::Scalar(static_cast<double>(s.position)), ir::DType::kI32);
-  return b.make(Op::kSelect, {x, number}, std::move(pick));
-}
-
-ValueId Lowering::from_outside(Frame& f, ValueId v, const Layout& layout) {
-  const size_t index = *argument_index(f, v);
-  const auto carries = static_cast<size_t>(f.node.loop.carries);
-  CAD_CHECK(index >= carries, "a carried value has no home");
-  const ValueId operand = f.node.operands[index];
-  if (index >= carries + static_cast<size_t>(f.node.loop.scanned))
-    return invariant(f, get(*f.parent, operand, layout));
-  const ValueId outer = get(*f.parent, operand, deeper(layout));
-  ir::Builder b = builder(*f.parent);
-  return scan(f, stretch_of(b, outer, f.stretch, f.node.loop.dim, f.stretch.dim));
 }
 
 ValueId Lowering::input(Frame& f, ValueId v, const Layout& layout) {
@@ -290,209 +219,6 @@ void Lowering::region(Frame& f, RegionId id) {
   }
 }
 
-Layout Lowering::carried(const BodyPlacement& body, ValueId argument) const {
-  const auto at = body.copies.find(argument.index);
-  return at == body.copies.end() ? Layout{} : reached(at->second);
-}
-
-void Lowering::loop(Frame& f, NodeId id) {
-  const ir::Node n = g_.node(id);
-  const std::vector<ValueId>& args = g_.region(n.loop.body).args;
-  const int64_t trips = extents_[static_cast<size_t>(n.loop.dim.index)];
-  const auto carries = static_cast<size_t>(n.loop.carries);
-  std::vector<RunPlacement> runs;
-  if (const auto at = f.placement->loops.find(id.index); at != f.placement->loops.end())
-    runs = at->second;
-  static const BodyPlacement kWhole;
-  int64_t covered = 0;
-  for (const RunPlacement& run : runs)
-    covered += run.count * static_cast<int64_t>(run.pattern.size());
-  // One that runs backwards has one body for all.
-  const bool once = runs.empty() || n.loop.reverse || trips == 0;
-  if (once) {
-    const BodyPlacement body = runs.empty() ? kWhole : runs[0].pattern[0];
-    runs.assign(1, {trips, {body}});
-  } else {
-    CAD_CHECK(covered == trips, "runs of {} iterations, the loop has {}", covered, trips);
-  }
-  std::vector<Frame::Home> state;
-  for (size_t i = 0; i < carries; ++i) {
-    const Layout layout = carried(runs[0].pattern[0], args[i + 1]);
-    state.push_back({get(f, n.operands[i], layout), layout});
-  }
-  std::vector<std::vector<ValueId>> collected(static_cast<size_t>(n.loop.collected));
-  std::vector<Layout> layouts;  // of collected values
-  Stretch stretch;
-  stretch.loop = id;
-  stretch.several = runs.size() > 1 || runs[0].pattern.size() > 1;
-  for (size_t r = 0; r < runs.size(); ++r) {
-    stretch.run = static_cast<int>(r);
-    stretch.count = runs[r].count;
-    stretch.period = static_cast<int64_t>(runs[r].pattern.size());
-    std::vector<Layout> leaving;
-    for (size_t i = 0; i < carries; ++i) {
-      leaving.push_back(r + 1 < runs.size() ? carried(runs[r + 1].pattern[0], args[i + 1])
-                                            : state[i].layout);
-    }
-    loop_run(f, n, runs[r], stretch, state, collected, layouts, leaving);
-    stretch.first += stretch.count * stretch.period;
-  }
-  for (size_t i = 0; i < carries; ++i) f.homes[n.results[i].index] = state[i];
-  collect(f, n, collected, layouts);
-  save_results(f, id);
-}
-
-void Lowering::loop_run(Frame& f, const ir::Node& n, const RunPlacement& run, Stretch stretch,
-                        std::vector<Frame::Home>& carries,
-                        std::vector<std::vector<ValueId>>& collected, std::vector<Layout>& layouts,
-                        const std::vector<Layout>& leaving) {
-  ir::Graph& g = out_.graph;
-  const ir::Region& body = g_.region(n.loop.body);
-  const RegionId region_id = g.add_region({});
-  const ir::DimId dim = stretch.several
-                            ? g.add_dim(g_.dim(n.loop.dim).name + "." + std::to_string(stretch.run),
-                                        ir::Size(stretch.count))
-                            : n.loop.dim;
-  const int64_t start = stretch.first;
-  LoopArguments arguments;
-  const ValueId number = g.add_value(region_id, {ir::DType::kI32, {}}, "i");
-  std::vector<ValueId> carried_args;
-  std::vector<Frame::Home> state;
-  for (size_t i = 0; i < carries.size(); ++i) {
-    const ValueId arg =
-        g.add_value(region_id, g.type(carries[i].value), g_.value(body.args[i + 1]).name);
-    carried_args.push_back(arg);
-    state.push_back({arg, carries[i].layout});
-  }
-  std::vector<std::vector<ValueId>> positions(collected.size());
-  for (size_t k = 0; k < run.pattern.size(); ++k) {
-    Frame inner;
-    inner.region = region_id;
-    inner.placement = &run.pattern[k];
-    inner.parent = &f;
-    inner.node = n;
-    inner.stretch = stretch;
-    inner.stretch.position = static_cast<int>(k);
-    inner.stretch.first = start + static_cast<int64_t>(k);
-    inner.stretch.dim = dim;
-    inner.arguments = &arguments;
-    ir::Builder b(g, region_id);
-    ValueId own = number;
-    if (stretch.several) {
-      const auto whole = [&](int64_t x) {
-        return b.constant(ir::Scalar(static_cast<double>(x)), ir::DType::kI32);
-      };
-      own = b.add(b.mul(number, whole(stretch.period)), whole(inner.stretch.first));
-    }
-    inner.homes[body.args[0].index] = {own, Layout{}};
-    for (size_t i = 0; i < state.size(); ++i) {
-      // the copy that the users of the carry share is where it comes in
-      inner.homes[body.args[i + 1].index] = state[i];
-      const auto copy = run.pattern[k].copy_saving.find(body.args[i + 1].index);
-      if (copy != run.pattern[k].copy_saving.end())
-        save(state[i].value, copy->second == ir::Saving::kKeep ? Choice::kSave : Choice::kAuto);
-    }
-    region(inner, n.loop.body);
-    for (size_t i = 0; i < state.size(); ++i) {
-      const Layout next = k + 1 < run.pattern.size() ? carried(run.pattern[k + 1], body.args[i + 1])
-                                                     : carries[i].layout;
-      state[i] = {get(inner, body.results[i], next), next};
-    }
-    for (size_t c = 0; c < collected.size(); ++c) {
-      const ValueId value = body.results[carries.size() + c];
-      if (layouts.size() <= c) {
-        const auto home = inner.homes.find(value.index);
-        layouts.push_back(home == inner.homes.end() ? Layout{} : reached(home->second.layout));
-      }
-      positions[c].push_back(get(inner, value, layouts[c]));
-    }
-  }
-  ir::Region& made = g.region(region_id);
-  const auto add_argument = [&](ValueId v) {
-    g.value(v).result = static_cast<int32_t>(made.args.size());
-    made.args.push_back(v);
-  };
-  std::vector<ValueId> operands;
-  add_argument(number);
-  for (size_t i = 0; i < carries.size(); ++i) {
-    add_argument(carried_args[i]);
-    operands.push_back(carries[i].value);
-    made.results.push_back(state[i].value);
-  }
-  for (const auto* list : {&arguments.scanned, &arguments.invariants}) {
-    for (const auto& [outer, arg] : *list) {
-      add_argument(arg);
-      operands.push_back(outer);
-    }
-  }
-  ir::Loop l;
-  l.body = region_id;
-  l.dim = dim;
-  l.carries = n.loop.carries;
-  l.scanned = static_cast<int>(arguments.scanned.size());
-  l.invariants = static_cast<int>(arguments.invariants.size());
-  l.reverse = n.loop.reverse;
-  for (const std::vector<ValueId>& list : positions) {
-    for (const ValueId v : list) {
-      made.results.push_back(v);
-      ++l.collected;
-    }
-  }
-  ir::Builder b = builder(f);
-  b.span = n.span;
-  b.scope = n.scope;
-  const std::vector<ValueId> results = b.repeat(l, std::move(operands));
-  for (size_t i = 0; i < carries.size(); ++i) {
-    g.value(results[i]).name = g_.value(n.results[i]).name;
-    carries[i].value =
-        convert(f, results[i], n.results[i], carries[i].layout, leaving[i], Choice::kRecompute);
-    carries[i].layout = leaving[i];
-  }
-  size_t at = carries.size();
-  for (size_t c = 0; c < collected.size(); ++c) {
-    std::vector<ValueId> parts(
-        results.begin() + static_cast<std::ptrdiff_t>(at),
-        results.begin() + static_cast<std::ptrdiff_t>(at + run.pattern.size()));
-    at += run.pattern.size();
-    ValueId whole = parts[0];
-    if (parts.size() > 1) {  // [count, position, ..] is in the iterations' order
-      ir::Attrs stack;
-      stack.to = dims_->padded(n.loop.dim, stretch.period);
-      const ValueId stacked = b.make(Op::kStack, parts, stack);
-      std::vector<ir::DimId> order = g.type(parts[0]).dims;
-      order.insert(order.begin() + 1, stack.to);
-      const ir::DimId merged = dims_->padded(dim, stretch.count * stretch.period);
-      ir::Attrs merge;
-      merge.groups.push_back({{dim, stack.to}, {merged}});
-      whole = b.make(Op::kReshape, {b.ordered(stacked, order)}, std::move(merge));
-    }
-    collected[c].push_back(whole);
-  }
-}
-
-// Collected values of all runs, one after another along the loop's dim.
-void Lowering::collect(Frame& f, const ir::Node& n, const std::vector<std::vector<ValueId>>& parts,
-                       const std::vector<Layout>& layouts) {
-  ir::Builder b = builder(f);
-  b.span = n.span;
-  b.scope = n.scope;
-  for (size_t c = 0; c < parts.size(); ++c) {
-    ValueId whole = parts[c][0];
-    if (parts[c].size() > 1) {
-      ir::Attrs attrs;
-      for (const ValueId part : parts[c]) attrs.dims.push_back(out_.graph.type(part).dims[0]);
-      attrs.to = n.loop.dim;
-      whole = b.make(Op::kConcat, parts[c], std::move(attrs));
-    } else if (const ir::DimId dim = out_.graph.type(whole).dims[0]; dim != n.loop.dim) {
-      ir::Attrs attrs;
-      attrs.groups.push_back({{dim}, {n.loop.dim}});
-      whole = b.make(Op::kRename, {whole}, std::move(attrs));
-    }
-    const ValueId result = n.results[static_cast<size_t>(n.loop.carries) + c];
-    f.homes[result.index] = {whole, deeper(layouts[c])};
-  }
-}
-
 LocalGraph Lowering::run() {
   Frame top;
   top.region = RegionId{0};
@@ -526,10 +252,10 @@ void Lowering::add_state_outputs(Frame& top) {
       if (!is_of(t)) continue;
       const std::vector<Stretch>& s = stretches_.at(t.local);
       ValueId part = local;
-      if (!s.empty() && s[0].dim != g_.node(s[0].loop).loop.dim) {
+      if (!s.empty() && (s[0].segment > 0 || s[0].dim != g_.node(s[0].loop).loop.dim)) {
         CAD_CHECK(s.size() == 1, "a state in loops of several stretches");
         ir::Builder b = builder(top);
-        part = stretch_of(b, local, s[0], g_.node(s[0].loop).loop.dim, s[0].dim);
+        part = stretch_of(b, local, s[0]);
       }
       out_.graph.outputs.push_back({"state:" + t.local});
       out_.graph.region(RegionId{0}).results.push_back(part);

@@ -136,10 +136,13 @@ ValueId Lowering::chain(Frame& f, ValueId v, const Chain& c, std::vector<Stretch
   } else {
     const ir::Type& whole = g_.type(v);
     const ir::Type from = out_.graph.type(x);
+    size_t leading = 0;  // dims of loops in `from`; in `whole` each has one
+    for (const Stretch& s : suffix) leading += s.leading().size();
     ir::Attrs attrs;
     for (size_t p = suffix.size(); p < whole.rank(); ++p) {
-      const ir::DimId to = dims_->part(whole.dims[p], axis_order(c.layout, p - suffix.size()));
-      if (from.dims[p] != to) attrs.groups.push_back({{from.dims[p]}, {to}});
+      const size_t at = p - suffix.size();
+      const ir::DimId to = dims_->part(whole.dims[p], axis_order(c.layout, at));
+      if (from.dims[leading + at] != to) attrs.groups.push_back({{from.dims[leading + at]}, {to}});
     }
     if (!attrs.groups.empty()) made = b.make(Op::kRename, {x}, std::move(attrs));
   }
@@ -162,7 +165,7 @@ ValueId Lowering::parameter_input(ValueId v, const Chain& c, const std::vector<S
   for (size_t p = 0; p < suffix.size(); ++p) {
     const Stretch& s = suffix[p];
     if (s.several) local.path += fmt::format("#{}.{}", s.run, s.position);
-    local_type.dims.push_back(s.dim);
+    for (const ir::DimId dim : s.leading()) local_type.dims.push_back(dim);
     std::vector<int64_t> inner;
     for (const int64_t outer : tensor.iterations) {
       for (int64_t i = 0; i < s.count; ++i)
@@ -171,6 +174,7 @@ ValueId Lowering::parameter_input(ValueId v, const Chain& c, const std::vector<S
     }
     tensor.iterations = std::move(inner);
   }
+  local.loop_dims = static_cast<int>(local_type.rank());
   for (size_t p = suffix.size(); p < type.rank(); ++p) {
     local_type.dims.push_back(dims_->part(type.dims[p], axis_order(c.layout, p - suffix.size())));
     tensor.extents.push_back(extents_[static_cast<size_t>(type.dims[p].index)]);
@@ -186,7 +190,6 @@ ValueId Lowering::parameter_input(ValueId v, const Chain& c, const std::vector<S
     stretches_[tensor.local] = suffix;
     out_.tensors.push_back(std::move(tensor));
   }
-  local.loop_dims = static_cast<int>(suffix.size());
   ir::Builder b(out_.graph, ir::RegionId{0});
   return made = b.input(std::move(local), local_type);
 }

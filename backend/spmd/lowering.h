@@ -1,5 +1,6 @@
 // backend/spmd/lowering.h -- the state of one lowering, private to backend/spmd/: lower.cc (values
-// and regions), lower_parameters.cc (parameters through loops), lower_op.cc (one op at one split).
+// and regions), lower_loop.cc (loops), lower_parameters.cc (parameters through loops), lower_op.cc
+// (one op at one split).
 //
 // Ops that the placement splits are lowered in order; everything else (constants, positions, masks
 // made of data) when something asks for it, in the layout that is asked for.
@@ -33,13 +34,23 @@ struct Stretch {
   int64_t period = 1;
   int run = 0, position = 0;
   bool several = false;  // the loop has more than one stretch
-  ir::DimId dim;         // of the local loop
+  ir::DimId dim;         // of the local loop: its size is `count`
+  // planner::RunPlacement::segment. Over 0 there are two loops, one over segments and one over what
+  // is within each, with these dims; together they are `dim`.
+  int64_t segment = 0;
+  ir::DimId segments, within;
   auto key() const { return std::make_tuple(loop.index, run, position); }
+  // What the loops take away of a value that they scan.
+  [[nodiscard]] std::vector<ir::DimId> leading() const;
 };
 
-// What a body reads from outside: outer value, body argument.
+// What a body reads from outside. In segments it comes through the body around it.
 struct LoopArguments {
-  std::vector<std::pair<ir::ValueId, ir::ValueId>> scanned, invariants;
+  struct Read {
+    ir::ValueId outer, argument;
+    ir::ValueId middle;  // argument of the loop over segments
+  };
+  std::vector<Read> scanned, invariants;
 };
 
 // One execution of a region of the whole graph within a region of the local one.
@@ -49,6 +60,7 @@ struct Frame {
     planner::Layout layout;
   };
   ir::RegionId region;  // local
+  ir::RegionId middle;  // local: the body over segments around it, if any
   const planner::BodyPlacement* placement = nullptr;
   Frame* parent = nullptr;
   ir::Node node;                        // the whole graph's loop, of a body
@@ -66,7 +78,7 @@ class Lowering {
   LocalGraph run();
 
  private:
-  // lower.cc
+  // lower.cc, lower_loop.cc
   ir::ValueId get(Frame& f, ir::ValueId v, const planner::Layout& layout);
   ir::ValueId from_home(Frame& f, ir::ValueId v, const planner::Layout& layout);
   ir::ValueId from_outside(Frame& f, ir::ValueId v, const planner::Layout& layout);
@@ -74,13 +86,33 @@ class Lowering {
   ir::ValueId input(Frame& f, ir::ValueId v, const planner::Layout& layout);
   void region(Frame& f, ir::RegionId id);
   void loop(Frame& f, ir::NodeId id);
-  void loop_run(Frame& f, const ir::Node& n, const planner::RunPlacement& run, Stretch stretch,
-                std::vector<Frame::Home>& carries, std::vector<std::vector<ir::ValueId>>& collected,
-                std::vector<planner::Layout>& layouts, const std::vector<planner::Layout>& leaving);
-  void collect(Frame& f, const ir::Node& n, const std::vector<std::vector<ir::ValueId>>& parts,
-               const std::vector<planner::Layout>& layouts);
-  ir::ValueId stretch_of(ir::Builder& b, ir::ValueId x, const Stretch& s, ir::DimId whole,
-                         ir::DimId dim);
+  // A loop on the way through its runs.
+  struct LoopState {
+    std::vector<Frame::Home> carries;
+    std::vector<std::vector<ir::ValueId>> collected;  // by run
+    std::vector<planner::Layout> layouts;             // of collected values
+  };
+  // One run's body, or both: `segment_..` is of the one over segments.
+  struct LoopRun {
+    ir::RegionId body, middle;
+    ir::ValueId number, segment_number;
+    ir::ValueId segment_first, first;  // whole number of a segment's first iteration: made, read
+    std::vector<ir::ValueId> carries, segment_carries;
+    LoopArguments arguments;
+    std::vector<Frame::Home> state;                   // of the carries, by now
+    std::vector<std::vector<ir::ValueId>> collected;  // by position
+  };
+  std::vector<planner::RunPlacement> runs_of(const Frame& f, ir::NodeId id, int64_t trips) const;
+  void loop_run(Frame& f, const ir::Node& n, const planner::RunPlacement& placed, Stretch stretch,
+                LoopState& loop, const std::vector<planner::Layout>& leaving);
+  LoopRun open_run(const ir::Node& n, Stretch& stretch, const std::vector<Frame::Home>& carries);
+  ir::ValueId whole_number(const LoopRun& run, const Stretch& s);
+  void iteration(Frame& f, const ir::Node& n, const planner::RunPlacement& placed,
+                 const Stretch& stretch, LoopRun& run, LoopState& loop);
+  std::vector<ir::ValueId> close_run(Frame& f, const ir::Node& n, const Stretch& stretch,
+                                     LoopRun& run, const std::vector<Frame::Home>& carries);
+  void collect(Frame& f, const ir::Node& n, const LoopState& loop);
+  ir::ValueId stretch_of(ir::Builder& b, ir::ValueId x, const Stretch& s);
   planner::Layout carried(const planner::BodyPlacement& body, ir::ValueId argument) const;
   ir::ValueId scan(Frame& f, ir::ValueId outer);
   ir::ValueId invariant(Frame& f, ir::ValueId outer);

@@ -206,5 +206,63 @@ TEST(Segments, SaveTimeWhereMemoryIsShort) {
   EXPECT_GE(faster, 1);
 }
 
+// The bound holds for every plan with segments: of the bodies that are best at many prices, in
+// segments of every length over the first iterations of the loop, the rest of it as one body.
+TEST(Segments, TheBoundHoldsForThem) {
+  auto p = planned(looped(24, 8192));
+  const Problem problem = problem_of(*p);
+  const RegionProblem& body = problem.regions[1];
+  const auto entry = static_cast<size_t>(body.entry), exit = static_cast<size_t>(body.exit);
+  Search first(problem);
+  const double ample = first.run(kInfinite).evaluation.peak;
+  std::vector<BodyPlan> tops;
+  std::vector<BodyPlan> bodies;
+  for (const double part : {1.0, 0.5, 0.3, 0.2, 0.1, 0.05}) {
+    Search search(problem);
+    const Found found = search.run(std::floor(ample * part));
+    if (found.plan.choices.empty()) continue;
+    tops.push_back(found.plan);
+    PriceOptions options;
+    options.price = search.price();
+    options.segment_price = part / 2;
+    options.only_segments = true;
+    Priced priced(problem, options);
+    for (const planner::Run& run : found.plan.loops[0]) {
+      if (run.pattern[0].choices[entry] != run.pattern[0].choices[exit]) continue;
+      bodies.push_back(run.pattern[0]);
+      if (auto again = priced.segment_body(0, run.pattern[0].choices[entry]))
+        bodies.push_back(*again);
+    }
+  }
+  ASSERT_GE(tops.size(), 3u);
+  ASSERT_GE(bodies.size(), 3u);
+  int met = 0;
+  for (const double part : {0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03}) {
+    const double budget = std::floor(ample * part);
+    Search search(problem);
+    const Found found = search.run(budget);
+    const double bound = std::min(found.bound, search.segment_bound(budget, kInfinite, 4));
+    for (const BodyPlan& top : tops) {
+      for (const BodyPlan& a : bodies) {
+        for (const BodyPlan& b : bodies) {
+          for (int64_t n = 1; n <= 24; ++n) {
+            for (int64_t length = 1; length <= n; ++length) {
+              if (n % length != 0) continue;
+              BodyPlan plan = top;
+              plan.loops[0] = {{n, {a}, length}};
+              if (n < 24) plan.loops[0].push_back({24 - n, {b}});
+              const Evaluation e = evaluate(problem, plan);
+              if (!e.valid || e.peak > budget) continue;
+              ++met;
+              ASSERT_GE(e.seconds, bound * (1 - 1e-6)) << part << " " << n << " " << length;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(met, 100);
+}
+
 }  // namespace
 }  // namespace cad::planner

@@ -326,6 +326,13 @@ class RandomPlacement {
           run.pattern.back().copies[arg.index] = layout(g_.type(arg));
         }
       }
+      if (draw_.chance(40)) {  // in segments, of any length that divides the run
+        std::vector<int64_t> lengths;
+        for (int64_t k = 1; k <= run.count; ++k) {
+          if (run.count % k == 0) lengths.push_back(k);
+        }
+        run.segment = draw_.of(lengths);
+      }
       left -= run.count * period;
       runs.push_back(std::move(run));
     }
