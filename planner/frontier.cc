@@ -17,6 +17,40 @@ double priced(const Problem& problem, const Evaluation& e, double price) {
 }
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+// Whether an iteration of some loop may be cheaper in segments (planner/priced.h) at this price:
+// false where what it saves is, choice by choice, worth less than its forward pass.
+bool segments_may_help(const Problem& p, const PriceOptions& o) {
+  PriceOptions none = o;
+  none.only_segments = true;
+  const Priced loops(p, none);
+  for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
+    if (!loops.may_segment(c)) continue;
+    const RegionProblem& r = p.regions[static_cast<size_t>(p.regions[0].children[c].region)];
+    const double again = o.again * o.price / (r.trips * static_cast<double>(p.regions.size() - 1));
+    double difference = 0;
+    for (size_t v = 0; v < r.variables.size(); ++v) {
+      if (static_cast<int>(v) == r.exit) continue;
+      double least = kUnlimited;
+      for (const Choice& x : r.variables[v].choices)
+        least = std::min(least, static_cast<double>(x.forward) -
+                                    o.price * static_cast<double>(x.saved) -
+                                    again * static_cast<double>(x.again));
+      difference += least;
+    }
+    for (const Pair& pair : r.pairs) {
+      double least = kUnlimited;
+      for (size_t i = 0; i < pair.forward.at.size(); ++i) {
+        const double saved = pair.saved.at.empty() ? 0 : static_cast<double>(pair.saved.at[i]);
+        least = std::min(least, static_cast<double>(pair.forward.at[i]) - o.price * saved);
+      }
+      difference += least;
+    }
+    if (difference < 0) return true;
+  }
+  return false;
+}
+
 constexpr size_t kMostBases = 8;
 constexpr size_t kMostSiblings = 40;
 
@@ -32,10 +66,9 @@ struct Search::Impl {
   int64_t work = 0;                        // for prove()
   double least_moment = 0;                 // memory that every plan has for a moment
   double bound_price = 0, bound_hide = 0;  // of the best bound of the last line
-  // of the best bound on all plans: its options and itself
-  double whole_price = 0, whole_hide = 0, whole_again = 0, whole_bound = 0;
-  double top_moment = 0;        // memory for a moment at the top level
-  std::vector<BodyPlan> bases;  // plans next to the budget
+  Line whole;                              // of the best bound on all plans
+  double top_moment = 0;                   // memory for a moment at the top level
+  std::vector<BodyPlan> bases;             // plans next to the budget
 
   // What runs again counts besides memory for a moment in loops, but not at the top level. So there
   // are two bounds: what runs again at its mean, and the least moment of loops; or only the least
@@ -322,12 +355,7 @@ struct Search::Impl {
     std::vector<Part> parts(1);
     again = p.regions.size() > 1 && loop_moment >= top_moment ? 1 : 0;
     parts[0].bound = best_line(found, budget, parts[0].limit, floor());
-    const auto keep_line = [&] {
-      whole_price = bound_price;
-      whole_hide = bound_hide;
-      whole_again = again;
-      whole_bound = parts[0].bound;
-    };
+    const auto keep_line = [&] { whole = {bound_price, bound_hide, again, parts[0].bound}; };
     keep_line();
     if (!found.exact) return;
     const double enough =
@@ -377,7 +405,7 @@ struct Search::Impl {
       if (found.feasible) improve(found, budget);
     }
     found.bound = least()->bound;
-    prove_all(found, budget, whole_price, whole_hide);
+    prove_all(found, budget, whole.price, whole.hide);
     finish_exactly(found, budget);
     if (!found.feasible) smallest(found, budget);
   }
@@ -558,29 +586,39 @@ double Search::bound_at(double price, double budget) {
   return Impl::safe(priced.value()) - price * room;
 }
 
-// The bound is a concave function of the price: from where the plans without segments have their
-// best one, downwards, as segments make memory cheaper.
-double Search::segment_bound(double budget, double enough, int folds) {
+Search::Line Search::line() const {
+  return impl_->whole;
+}
+
+// The bound is a concave function of the price: by steps that raise it, down first, as segments
+// make memory cheaper; then smaller ones.
+double Search::segment_bound(const Line& line, double near, double budget, double enough,
+                             int folds) {
+  if (line.price == 0 || !std::isfinite(budget)) return line.bound;
   Impl& s = *impl_;
-  if (s.whole_price == 0 || !std::isfinite(budget)) return s.whole_bound;
-  s.again = s.whole_again;
-  s.hide = s.whole_hide;
-  double best = 0, step = 0.5;
-  double at = s.whole_price;
+  s.again = line.again;
+  s.hide = line.hide;
+  PriceOptions options = s.options(line.price, kUnlimited);
+  options.any_segments = true;
+  if (!segments_may_help(s.p, options)) return line.bound;
+  double best = -kUnlimited, at = near, factor = 0.5;
+  bool moved = false;  // since the steps' size changed
   for (int i = 0; i < folds && best < enough; ++i) {
-    PriceOptions options = s.options(i == 0 ? at : at * step, kUnlimited);
-    options.any_segments = true;
+    options.price = i == 0 ? near : at * factor;
     const Priced priced(s.p, options);
     if (priced.stuck()) break;
     const double bound = Impl::safe(priced.value()) - options.price * (budget - s.floor());
-    if (i == 0 || bound > best) {
+    if (i > 0 && bound > best) {
       at = options.price;
-      best = i == 0 ? bound : std::max(best, bound);
-    } else {
-      step = step < 1 ? 1 + (1 - step) / 2 : 1 - (step - 1) / 2;
+      moved = true;
+    } else if (i > 0) {
+      const bool down = factor < 1;
+      if (moved || !down) factor = std::sqrt(factor);  // closer, on both sides
+      factor = 1 / factor;
+      moved = false;
     }
+    best = std::max(best, bound);
   }
-  s.again = s.hide = 0;
   return std::max(best, 0.0);
 }
 

@@ -42,9 +42,14 @@ class Search {
   [[nodiscard]] std::vector<BodyPlan> bases() const;
   // Lower bound on the seconds of any plan within the budget, from one fold at this price.
   double bound_at(double price, double budget);
-  // The same for plans with segments too (planner/segments.h), from a few folds around the price
-  // that gave the last run its bound; fewer where one is at least `enough`.
-  double segment_bound(double budget, double enough, int folds = 1);
+  // Of the best bound of the last run: prices and the bound itself, before proofs.
+  struct Line {
+    double price = 0, hide = 0, again = 0, bound = 0;
+  };
+  [[nodiscard]] Line line() const;
+  // The same for plans with segments too (planner/segments.h), from a few folds at prices around
+  // `near`; fewer where one gives at least `enough`.
+  double segment_bound(const Line& line, double near, double budget, double enough, int folds);
   // The price at which the last run ended.
   [[nodiscard]] double price() const;
 

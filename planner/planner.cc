@@ -47,7 +47,10 @@ struct Best {
 // A mesh that has been searched, for its segments.
 struct Searched {
   size_t mesh = 0;
-  double bound = 0;  // seconds: of plans with segments too
+  double bound = 0;    // seconds: of plans without segments
+  double segment = 0;  // of plans with them too, from prices alone
+  Search::Line line;
+  [[nodiscard]] double least() const { return std::min(bound, segment); }
   double price = 0;
   double least_peak = 0;
   std::vector<BodyPlan> bases;  // plans next to the budget
@@ -97,7 +100,7 @@ class Planner {
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
     double bound = *std::min_element(bounds.begin(), bounds.end());
-    if (segments()) bound = std::min(bound, try_segments(meshes));
+    if (segments()) bound = std::min(bound, try_segments(meshes, bounds));
     Planning out = finish(bound, exact);
     SolverReport& report = out.plan.solver;
     report.meshes = static_cast<int64_t>(meshes.size());
@@ -136,24 +139,27 @@ class Planner {
   void remember(size_t mesh, Search& search, const Found& found, double enough) {
     Searched s;
     s.mesh = mesh;
-    s.bound = found.exact ? std::min(found.bound, search.segment_bound(r_.budget, enough)) : 0;
+    s.line = search.line();
     s.price = search.price();
+    if (found.exact && std::isfinite(s.line.bound))
+      s.segment = search.segment_bound(s.line, s.line.price, r_.budget, enough, 1);
     s.least_peak = found.least_peak;
     s.bases = search.bases();
     if (!found.plan.choices.empty()) s.bases.push_back(found.plan);
     searched_.push_back(std::move(s));
   }
 
-  // Looks at the meshes where segments may help, the most promising first. The bound on all plans
-  // with segments.
-  double try_segments(const std::vector<Mesh>& meshes) {
+  // Looks at the meshes where segments may help, the most promising first. The bound on all plans,
+  // `bounds` being on those without segments.
+  double try_segments(const std::vector<Mesh>& meshes, const std::vector<double>& bounds) {
     constexpr size_t kMostMeshes = 6;
+    for (Searched& s : searched_) s.bound = bounds[s.mesh];
     std::stable_sort(searched_.begin(), searched_.end(), [&](const Searched& a, const Searched& b) {
-      return best_.feasible ? a.bound < b.bound : a.least_peak < b.least_peak;
+      return best_.feasible ? a.least() < b.least() : a.least_peak < b.least_peak;
     });
     for (size_t i = 0; i < std::min(kMostMeshes, searched_.size()); ++i) {
       const Searched& s = searched_[i];
-      if (best_.feasible && s.bound >= best_.evaluation.seconds * (1 - kDropWithin)) break;
+      if (best_.feasible && s.segment >= best_.evaluation.seconds * (1 - kDropWithin)) continue;
       const std::shared_ptr<Problem> problem = built(meshes[s.mesh]);
       PriceOptions options;
       options.price = s.price;
@@ -172,9 +178,34 @@ class Planner {
       found.least_peak = segmented->evaluation.peak;
       offer(found, problem, options.price);
     }
-    double bound = kInfinite;
-    for (const Searched& s : searched_) bound = std::min(bound, s.bound);
-    return bound;
+    return close_segment_gap(meshes);
+  }
+
+  // Where the gap is large, better prices for the bounds, the lowest one first.
+  double close_segment_gap(const std::vector<Mesh>& meshes) {
+    constexpr double kGap = 0.01;
+    constexpr size_t kMostMeshes = 16;
+    constexpr int kFolds = 12;
+    if (searched_.empty()) return kInfinite;
+    const auto least = [&] {
+      return std::min_element(
+          searched_.begin(), searched_.end(),
+          [](const Searched& a, const Searched& b) { return a.least() < b.least(); });
+    };
+    for (size_t i = 0; i < kMostMeshes && best_.feasible; ++i) {
+      const auto s = least();
+      const double enough = best_.evaluation.seconds * (1 - kGap);
+      if (s->least() >= enough || s->segment >= s->bound || s->line.price == 0) break;
+      double near = s->line.price;
+      if (!std::isfinite(s->line.bound))
+        near = best_.price > 0 ? best_.price : best_.evaluation.seconds / best_.evaluation.peak;
+      const std::shared_ptr<Problem> problem = built(meshes[s->mesh]);
+      const double segment =
+          Search(*problem).segment_bound(s->line, near, r_.budget, enough, kFolds);
+      if (segment <= s->segment) break;
+      s->segment = segment;
+    }
+    return least()->least();
   }
 
   [[nodiscard]] std::shared_ptr<Problem> built(const Mesh& mesh) const {

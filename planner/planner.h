@@ -32,7 +32,7 @@ struct PlanRequest {
   double rows = 0;
   bool idle = true;      // one device alone is a candidate too, where that is faster
   PlanRules rules;       // of the program; a baseline knows none
-  bool segments = true;  // loops may run iterations again in segments (Run::segment)
+  bool segments = false;  // loops may run iterations again in segments (Run::segment)
   // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a
   // candidate, so that trying again with another budget never ends with a slower one.
   const Planning* known = nullptr;

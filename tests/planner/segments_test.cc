@@ -241,7 +241,9 @@ TEST(Segments, TheBoundHoldsForThem) {
     const double budget = std::floor(ample * part);
     Search search(problem);
     const Found found = search.run(budget);
-    const double bound = std::min(found.bound, search.segment_bound(budget, kInfinite, 4));
+    const double bound =
+        std::min(found.bound,
+                 search.segment_bound(search.line(), search.line().price, budget, kInfinite, 6));
     for (const BodyPlan& top : tops) {
       for (const BodyPlan& a : bodies) {
         for (const BodyPlan& b : bodies) {
