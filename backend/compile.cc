@@ -77,8 +77,10 @@ Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
   cut.fuse = options.fuse;
   Partition parts = partition(g, bindings, cut);
   const int threads = options.threads > 0 ? options.threads : ThreadPool::available_cores();
-  impl->jit = std::make_shared<Jit>();
-  impl->kernels = impl->jit->compile(parts.kernels, ThreadPool::available_cores());
+  if (options.code) {
+    impl->jit = std::make_shared<Jit>();
+    impl->kernels = impl->jit->compile(parts.kernels, ThreadPool::available_cores());
+  }
   schedule(*impl, parts, places, threads, options.overlap);
   Program program(std::move(impl));
   if (!g.mesh.empty()) {

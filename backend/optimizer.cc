@@ -187,16 +187,16 @@ void Optimizer::place(const planner::Mesh& mesh, std::span<const int> coordinate
   }
 }
 
-void Optimizer::compile_updates(const Parameters& parameters, int threads) {
+void Optimizer::compile_updates(const Parameters& parameters, const CompileOptions& options) {
   std::map<std::string, int> known;
   for (Segment& segment : segments_) {
     if (!entry_of(segment).special.empty()) continue;
-    compile_segment(segment, parameters.all()[static_cast<size_t>(segment.parameter)], threads,
+    compile_segment(segment, parameters.all()[static_cast<size_t>(segment.parameter)], options,
                     known);
   }
 }
 
-void Optimizer::compile_segment(Segment& segment, const Parameter& p, int threads,
+void Optimizer::compile_segment(Segment& segment, const Parameter& p, CompileOptions options,
                                 std::map<std::string, int>& known) {
   const ir::OptimizerEntry& entry = entry_of(segment);
   CAD_CHECK(entry.elementwise, "optimizer `{}` is neither elementwise nor built in", entry.name);
@@ -217,8 +217,6 @@ void Optimizer::compile_segment(Segment& segment, const Parameter& p, int thread
   for (const std::string& symbol : flat) bindings[symbol] = elements;
   Compiled compiled;
   const ir::Graph scaled = with_gradient_scale(graph);
-  CompileOptions options;
-  options.threads = threads;
   for (const ir::Output& output : scaled.outputs) {
     const bool state = output.name.compare(0, 6, "state:") == 0;
     options.in_place.emplace_back(output.name, state ? output.name.substr(6) : output.name);

@@ -58,7 +58,7 @@ class Optimizer {
   void fix_layouts(Parameters& parameters) const;
   // States first, with their sizes on any device; then the programs.
   void add_states(const Parameters& parameters);
-  void compile_updates(const Parameters& parameters, int threads = 0);
+  void compile_updates(const Parameters& parameters, const CompileOptions& options = {});
   // Moves to a device.
   void place(const planner::Mesh& mesh, std::span<const int> coordinates,
              const Parameters& parameters);
@@ -84,7 +84,7 @@ class Optimizer {
     Program program;
     std::vector<ir::Input> inputs;
   };
-  void compile_segment(Segment& segment, const Parameter& p, int threads,
+  void compile_segment(Segment& segment, const Parameter& p, CompileOptions options,
                        std::map<std::string, int>& known);
   [[nodiscard]] const ir::OptimizerEntry& entry_of(const Segment& segment) const;
   const ir::TrainSpec* spec_ = nullptr;

@@ -30,6 +30,8 @@ struct CompileOptions {
   int threads = 0;
   // false: collectives are carried out where they stand, beside nothing else.
   bool overlap = true;
+  // false: no machine code is made. The program cannot run; steps, arena and ports are all there.
+  bool code = true;
 };
 
 // An input or output as the caller has to supply it.
@@ -50,8 +52,17 @@ struct TransientBuffer {
 
 // One step for profiles and traces. A loop body's steps follow their loop, at depth + 1.
 struct StepInfo {
-  std::string name;   // "contract", "kernel add+mul+exp", "attention"
-  std::string scope;  // "h.{}.block.attention"
+  enum class Kind : uint8_t {
+    kOther,
+    kProduct,
+    kAttention,
+    kCollective,
+    kLoop
+  } kind = Kind::kOther;
+  bool backward = false;  // the loss does not need it
+  uint32_t axes = 0;      // of a collective: those of Graph::mesh
+  std::string name;       // "contract", "kernel add+mul+exp", "attention"
+  std::string scope;      // "h.{}.block.attention"
   Span span;
   int32_t depth = 0;
   double flops = 0, bytes = 0;  // of one execution

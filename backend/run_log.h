@@ -27,7 +27,7 @@ struct EndReport {
   double wall_s = 0, tokens_per_s = 0;
   std::vector<int64_t> peak_bytes;   // of each device
   int64_t predicted_peak_bytes = 0;  // of any
-  double predicted_step_s = 0;       // median of measured steps until there is a planner
+  double predicted_step_s = 0;       // of the plan; NaN: nothing was predicted
   std::string interrupted;           // "SIGINT", or empty
 };
 

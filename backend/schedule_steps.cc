@@ -7,11 +7,48 @@
 
 namespace cad::backend {
 
+std::vector<char> forward_nodes(const ir::Graph& g) {
+  std::vector<ir::NodeId> open;
+  std::vector<char> needed(g.nodes.size(), 0);
+  const auto need = [&](ValueId v) {
+    const ir::NodeId node = g.value(v).def;
+    if (!node.valid() || needed[static_cast<size_t>(node.index)] != 0) return;
+    needed[static_cast<size_t>(node.index)] = 1;
+    open.push_back(node);
+  };
+  const std::vector<ValueId>& results = g.region(ir::RegionId{0}).results;
+  bool has_loss = false;
+  for (size_t o = 0; o < g.outputs.size(); ++o) {
+    if (g.outputs[o].name != "loss") continue;
+    has_loss = true;
+    need(results[o]);
+  }
+  if (!has_loss) return std::vector<char>(g.nodes.size(), 1);
+  while (!open.empty()) {
+    const ir::Node& node = g.node(open.back());
+    open.pop_back();
+    for (const ValueId v : node.operands) need(v);
+    if (node.op != ir::Op::kRepeat) continue;
+    // what the loop collects for its gradient is made there too
+    for (const ir::NodeId inner : g.region(node.loop.body).nodes) need(g.node(inner).results[0]);
+  }
+  return needed;
+}
+
 int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::string& name,
                             double flops) {
   StepInfo info;
   info.name = name;
   const ir::Node& node = node_of(step);
+  using Kind = StepInfo::Kind;
+  info.kind = step.kind == Step::Kind::kContract        ? Kind::kProduct
+              : step.kind == Step::Kind::kAttention     ? Kind::kAttention
+              : step.kind == Step::Kind::kAttentionGrad ? Kind::kAttention
+              : step.kind == Step::Kind::kCollective    ? Kind::kCollective
+              : step.kind == Step::Kind::kLoop          ? Kind::kLoop
+                                                        : Kind::kOther;
+  info.axes = info.kind == Kind::kCollective ? node.attrs.axes : 0;
+  info.backward = forward_[static_cast<size_t>(step.nodes.front().index)] == 0;
   info.scope = node.scope;
   info.span = node.span;
   info.depth = r.depth;
@@ -262,6 +299,9 @@ void Scheduler::copies(const RegionState& r, const std::vector<Destination>& des
   std::vector<Move> moves;
   StepInfo info;
   info.name = early ? "save" : "copy of results";
+  const std::vector<ir::NodeId>& nodes = graph_.region(r.region).nodes;
+  info.backward = r.region.index != 0 && !nodes.empty() &&
+                  forward_[static_cast<size_t>(nodes.front().index)] == 0;
   info.depth = r.depth;
   info.times = r.times;
   const auto info_index = static_cast<int32_t>(program_.infos.size());

@@ -37,6 +37,10 @@ struct RegionState {
   std::vector<std::vector<Instruction>> awaits;
 };
 
+// By node: 1 where the graph's `loss` needs it, in the bodies of its loops too; all of them in a
+// graph without a loss.
+std::vector<char> forward_nodes(const ir::Graph& g);
+
 class Scheduler {
  public:
   Scheduler(ProgramImpl& program, const Partition& partition, int threads, bool overlap)
@@ -44,7 +48,8 @@ class Scheduler {
         graph_(program.graph),
         partition_(partition),
         threads_(threads),
-        overlap_(overlap) {
+        overlap_(overlap),
+        forward_(forward_nodes(graph_)) {
     places_.resize(graph_.values.size());
     last_use_.assign(graph_.values.size(), -1);
     uses_.assign(graph_.values.size(), 0);

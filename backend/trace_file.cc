@@ -14,7 +14,9 @@ namespace cad::backend {
 namespace {
 
 // Tracks of a device.
-constexpr int kSteps = 0, kCommunicator = 1;
+constexpr int kSteps = 0, kCommunicator = 1, kParts = 2;
+// Process numbers of what was predicted for a device: this plus the device's.
+constexpr int kPredicted = 100'000;
 
 // Bytes of the arena in use, by step of Program::steps().
 std::vector<int64_t> bytes_in_use(const Program& program) {
@@ -51,6 +53,33 @@ class Writer {
       if (text_.size() >= (1U << 20)) CAD_TRY_VOID(flush());
     }
     if (communicates) name("thread_name", trace.device, kCommunicator, "communicator");
+    parts(trace);
+    return flush();
+  }
+
+  Status predicted(const DeviceTrace& trace, const planner::Timeline& step) {
+    const int process = kPredicted + trace.device;
+    name("process_name", process, kSteps, fmt::format("device {}, predicted", trace.device));
+    std::vector<std::string> rows{"compute"};  // by track
+    for (const planner::TimelineSlot& s : step.slots) {
+      if (std::find(rows.begin(), rows.end(), s.row) == rows.end()) rows.push_back(s.row);
+    }
+    for (size_t r = 0; r < rows.size(); ++r)
+      name("thread_name", process, static_cast<int>(r), rows[r]);
+    for (const auto& marks : trace.marks) {
+      const double begin = micro(marks[StepReport::kBegun] - zero_);
+      for (const planner::TimelineSlot& s : step.slots) {
+        const bool moves = s.kind == planner::TimelineSlot::Kind::kCollective;
+        const auto track = std::find(rows.begin(), rows.end(), s.row) - rows.begin();
+        slice(s.name, moves ? "communication" : "compute", process, static_cast<int>(track),
+              begin + 1e6 * s.start, 1e6 * s.seconds);
+      }
+      for (const planner::MemoryPoint& m : step.memory)
+        line(fmt::format(
+            R"({{"name":"activations","ph":"C","pid":{},"ts":{:.3f},"args":{{"bytes":{:.0f}}}}})",
+            process, begin + 1e6 * m.time, m.saved + m.moment));
+      if (text_.size() >= (1U << 20)) CAD_TRY_VOID(flush());
+    }
     return flush();
   }
   Status end() {
@@ -67,6 +96,23 @@ class Writer {
   void name(const char* what, int device, int track, const std::string& text) {
     line(fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what,
                      device, track, text));
+  }
+  void slice(const std::string& what, const char* category, int process, int track, double start,
+             double duration) {
+    line(fmt::format(
+        R"({{"name":{},"cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+        nlohmann::json(what).dump(), category, process, track, start, duration));
+  }
+  void parts(const DeviceTrace& trace) {
+    if (trace.marks.empty()) return;
+    name("thread_name", trace.device, kParts, "parts of a step");
+    static constexpr const char* kNames[] = {"forward and backward", "gradients to the optimizer",
+                                             "norm", "update"};
+    for (const auto& marks : trace.marks) {
+      for (size_t i = 0; i + 1 < marks.size(); ++i)
+        slice(kNames[i], "part", trace.device, kParts, micro(marks[i] - zero_),
+              micro(marks[i + 1] - marks[i]));
+    }
   }
   void event(int device, const TraceEvent& e) {
     const StepInfo& step = program_.steps()[static_cast<size_t>(e.step)];
@@ -99,20 +145,25 @@ class Writer {
 }  // namespace
 
 Status write_trace(const std::string& path, const Program& program,
-                   const std::vector<DeviceTrace>& devices) {
+                   const std::vector<DeviceTrace>& devices, const planner::Timeline* predicted) {
   CAD_TRY(file, FileWriter::create(path));
   int64_t zero = std::numeric_limits<int64_t>::max();
-  for (const DeviceTrace& d : devices)
+  for (const DeviceTrace& d : devices) {
     for (const TraceEvent& e : d.events) zero = std::min(zero, e.start_ns);
+    if (!d.marks.empty()) zero = std::min(zero, d.marks.front()[StepReport::kBegun]);
+  }
   Writer writer(file, program, zero);
-  for (const DeviceTrace& d : devices) CAD_TRY_VOID(writer.device(d));
+  for (const DeviceTrace& d : devices) {
+    CAD_TRY_VOID(writer.device(d));
+    if (predicted != nullptr) CAD_TRY_VOID(writer.predicted(d, *predicted));
+  }
   CAD_TRY_VOID(writer.end());
   return file.finish();
 }
 
 Status write_trace(const std::string& path, const Program& program,
                    const std::vector<TraceEvent>& events) {
-  return write_trace(path, program, std::vector<DeviceTrace>{{0, events}});
+  return write_trace(path, program, std::vector<DeviceTrace>{{0, events, {}}});
 }
 
 }  // namespace cad::backend

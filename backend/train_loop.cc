@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 
@@ -26,11 +27,29 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// What is written down about one device's steps.
+struct Record {
+  DeviceTrace trace;
+  DeviceTimes times;
+  bool traces = false, measures = false;
+
+  void follow(Trainer& trainer) {
+    if (traces || measures) trainer.trace_to(&trace.events);
+  }
+  void step(const Program& program, const StepReport& report, double took, size_t first_event,
+            bool warm) {
+    if (traces) trace.marks.push_back(report.marks);
+    if (measures && warm) times.add(program, trace.events, first_event, report, took);
+    if (!traces) trace.events.clear();
+  }
+};
+
 // One run's moving parts, so that the loop below reads in order.
 struct Loop {
   Trainer& trainer;
   RunLog& log;
   const TrainLoopOptions& options;
+  Record& record;
   std::optional<CheckpointFolder> folder;
   std::optional<double> best;
   std::vector<EvalReport> reports;
@@ -136,13 +155,6 @@ Status resume(Loop& loop, const Checkpoint& checkpoint, std::vector<Diagnostic>&
   return Ok{};
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 std::optional<double> eval_value(const std::vector<EvalReport>& reports, const std::string& name) {
@@ -212,9 +224,12 @@ Status make_steps(Loop& loop, int64_t stop_at, std::vector<double>& times, Train
   const bool alone = trainer.team().devices() == 1;
   if (alone) outcome.signal = InterruptGuard::signal();
   while (trainer.steps_done() < stop_at && outcome.signal == 0) {
+    const size_t events = loop.record.trace.events.size();
     const auto start = Clock::now();
     CAD_TRY(report, trainer.step());
     const double took = seconds_since(start);
+    const bool warm = trainer.steps_done() > first + 1 || first + 1 >= stop_at;
+    loop.record.step(trainer.train_program(), report, took, events, warm);
     if (times.size() < times.capacity()) times.push_back(took);
     loop.log.step(report, took * 1000, tokens / took);
     CAD_TRY_VOID(or_end_all(trainer.team(), loop.log.status()));
@@ -231,7 +246,7 @@ Status make_steps(Loop& loop, int64_t stop_at, std::vector<double>& times, Train
 
 // The run as one device makes it; the first one speaks for all.
 Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& options,
-                                const OnWarnings& on_warnings) {
+                                const OnWarnings& on_warnings, Record& record) {
   const Team& team = trainer.team();
   RunLogOptions log_options;
   log_options.quiet = true;
@@ -240,7 +255,7 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   auto log = RunLog::open(log_options);
   CAD_TRY_VOID(team.agree(log.ok() ? Status(Ok{}) : Status(log.error()), "opening the log"));
   std::vector<Diagnostic> warnings;
-  Loop loop{trainer, *log, options, std::nullopt, std::nullopt, {}, -1, -1};
+  Loop loop{trainer, *log, options, record, std::nullopt, std::nullopt, {}, -1, -1};
   Checkpoint checkpoint;
   if (options.resume) {
     auto found = checkpoint_to_resume(options);
@@ -276,7 +291,8 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   end.tokens_per_s = busy > 0 ? tokens * static_cast<double>(times.size()) / busy : 0;
   end.peak_bytes = team.gather(trainer.touched_bytes(), "peaks");
   end.predicted_peak_bytes = trainer.memory().total;
-  end.predicted_step_s = median(times);
+  record.times.peak_bytes = trainer.touched_bytes();
+  end.predicted_step_s = options.predicted_step_s > 0 ? options.predicted_step_s : std::nan("");
   end.interrupted = outcome.signal == 0 ? "" : outcome.signal == SIGINT ? "SIGINT" : "SIGTERM";
   log->end(end);
   CAD_TRY_VOID(or_end_all(team, log->status()));
@@ -326,33 +342,42 @@ Result<TrainOutcome> train(std::unique_ptr<Trainer> trainer, const TrainLoopOpti
                            const std::function<void(const std::vector<Diagnostic>&)>& on_warnings) {
   World* world = options.world;
   const bool traces = !options.trace_file.empty();
-  const auto finish = [&](Result<TrainOutcome> outcome,
-                          const std::vector<DeviceTrace>& events) -> Result<TrainOutcome> {
-    if (outcome.ok() && traces)
-      CAD_TRY_VOID(write_trace(options.trace_file, trainer->train_program(), events));
+  const auto count = static_cast<size_t>(world == nullptr ? 1 : world->local_devices());
+  std::vector<Record> records(count);  // of this process's devices
+  for (Record& record : records) {
+    record.traces = traces;
+    record.measures = options.measure;
+  }
+  const auto finish = [&](Result<TrainOutcome> outcome) -> Result<TrainOutcome> {
+    if (!outcome.ok()) return outcome;
+    std::vector<DeviceTrace> events;
+    for (Record& record : records) {
+      events.push_back(std::move(record.trace));
+      if (options.measure) outcome->measured.push_back(std::move(record.times));
+    }
+    if (traces)
+      CAD_TRY_VOID(write_trace(options.trace_file, trainer->train_program(), events,
+                               options.predicted.get()));
     return outcome;
   };
   if (world == nullptr) {
-    std::vector<DeviceTrace> events(1);
-    if (traces) trainer->trace_to(&events[0].events);
-    return finish(run_device(*trainer, options, on_warnings), events);
+    records[0].follow(*trainer);
+    return finish(run_device(*trainer, options, on_warnings, records[0]));
   }
   const InterruptGuard interrupts;
-  const auto count = static_cast<size_t>(world->local_devices());
   std::vector<std::optional<Result<TrainOutcome>>> results(count);
-  std::vector<DeviceTrace> events(count);  // of this process's devices
   const DevicesOutcome all =
       run_on_devices(*world, trainer->options().threads, [&](Device& device) -> Status {
         const auto i = static_cast<size_t>(device.number - world->first_device());
         const auto own = trainer->on_device(Team(device.comm), device.pool);
-        events[i].device = device.number;
-        if (traces) own->trace_to(&events[i].events);
-        results[i].emplace(run_device(*own, options, on_warnings));
+        records[i].trace.device = records[i].times.device = device.number;
+        records[i].follow(*own);
+        results[i].emplace(run_device(*own, options, on_warnings, records[i]));
         return Ok{};  // failing the world here would cut short who is still being told
       });
   // Ranks would write over each other's file.
   if (world->first_device() != 0) return first_of(results, all);
-  return finish(first_of(results, all), events);
+  return finish(first_of(results, all));
 }
 
 }  // namespace cad::backend

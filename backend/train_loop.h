@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "backend/run_log.h"
+#include "backend/step_times.h"
 #include "backend/trainer.h"
+#include "planner/plan_timeline.h"
 
 namespace cad::backend {
 
@@ -20,12 +22,19 @@ struct TrainLoopOptions {
   std::string resume_from;  // --resume DIR; empty: the newest of the save folder
   std::string save_folder;  // resolved; empty: nothing is saved
   std::string trace_file;
+  // One step as it was predicted, drawn beside the trace; nullptr: none.
+  std::shared_ptr<const planner::Timeline> predicted;
+  double predicted_step_s = 0;  // of the plan; 0: nothing was predicted
+  bool measure = false;         // TrainOutcome::measured
 };
 
 struct TrainOutcome {
   EndReport end;
   int signal = 0;                 // SIGINT, SIGTERM: the step was finished and saved
   std::vector<EvalReport> evals;  // of the last step
+  // Of the devices of this process, when asked for. The first step of several is left out: it meets
+  // cold caches.
+  std::vector<DeviceTimes> measured;
 };
 
 // `warnings` are complete before the first step; `on_warnings` is called then so they are seen

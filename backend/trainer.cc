@@ -84,6 +84,10 @@ std::unique_ptr<Trainer> Trainer::on_device(const Team& team, ThreadPool& pool) 
 Status Trainer::open_data() {
   DataOptions options{spec_->bindings, folder(), spec_->seed, spec_->shuffled};
   total_steps_ = spec_->steps;
+  if (options_.layout_only) {
+    evals_.resize(spec_->evals.size());
+    return Ok{};
+  }
   if (!options_.evaluate_only) {
     CAD_TRY(data, DataSet::open(spec_->data, options));
     data_ = std::make_shared<const DataSet>(std::move(data));
@@ -151,6 +155,7 @@ Status Trainer::assign_parameters(const LoweredRun* lowered) {
 void Trainer::compile_programs(LoweredRun* lowered) {
   CompileOptions compile_options;
   compile_options.threads = options_.threads;
+  compile_options.code = !options_.layout_only;
   for (size_t i = 0; i < evals_.size(); ++i) {
     RunGraph eval = lowered == nullptr
                         ? RunGraph{ir::evaluation_graph(spec_->evals[i].graph, options_.passes), {}}
@@ -163,7 +168,7 @@ void Trainer::compile_programs(LoweredRun* lowered) {
                                    : local_step_graph(*spec_, std::move(lowered->train),
                                                       parameters_, options_.passes),
                 compile_options);
-  optimizer_.compile_updates(parameters_, options_.threads);
+  optimizer_.compile_updates(parameters_, compile_options);
   add_conversions();
   plain_ = make_plain();
 }

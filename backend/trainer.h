@@ -9,6 +9,7 @@
 // know (backend/team.h). With one device create() gives the trainer itself.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,6 +36,7 @@ struct TrainerOptions {
   int threads = 0;             // 0: all cores; of each device, with several their share
   bool debug_nan = false;      // check every op of every step
   bool evaluate_only = false;  // no training data, gradients or optimizer: step() is not for use
+  bool layout_only = false;    // opens no data and makes no code: memory() is all it is for
   int64_t budget = 0;          // bytes a device may use; 0: what the machine has
   int sharing = 1;             // devices that use this machine's memory
   std::shared_ptr<const DevicePlan> plan;  // nullptr: one device
@@ -49,6 +51,11 @@ struct StepReport {
   std::vector<double> rates;  // one an unfrozen optimizer entry
   bool skipped = false;       // f16 overflow: no update, the scale was halved
   int signal = 0;             // that a device had got before the update; 0: none
+  // When (steady clock, ns) it began, and when what follows was done: micro-batches, gradients in
+  // the optimizer's layout, their norm (all devices have it), update and average.
+  enum Mark { kBegun, kPassed, kReduced, kMeasured, kUpdated, kMarks };
+  std::array<int64_t, kMarks> marks{};
+  int64_t moved_ns = 0;  // of the update: parameters to the optimizer's layout and back
 };
 
 struct EvalReport {
@@ -183,6 +190,7 @@ class Trainer {
   int64_t steps_done_ = 0, rows_done_ = 0, updates_done_ = 0, total_steps_ = 0;
   double loss_scale_ = 1;
   int64_t good_steps_ = 0;
+  int64_t converted_ns_ = 0;  // spent in convert()
 };
 
 }  // namespace cad::backend

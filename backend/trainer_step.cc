@@ -70,14 +70,20 @@ Result<StepReport> Trainer::step() {
     error.help("look at the arguments of the schedule");
     return error;
   }
+  const auto mark = [&](StepReport::Mark m) { report.marks[m] = now_ns(); };
+  mark(StepReport::kBegun);
   report.loss = run_micro_batches(options_.debug_nan);
+  mark(StepReport::kPassed);
   convert_gradients();
+  mark(StepReport::kReduced);
   StepFacts facts;
   facts.squares = squares_of_gradients();
   facts.odd_loss = std::isfinite(report.loss) ? 0 : 1;
   facts.odd_op = first_bad_ ? 1 : 0;
   facts.signal = InterruptGuard::signal();
   facts = exchange(facts);
+  mark(StepReport::kMeasured);
+  report.marks[StepReport::kUpdated] = report.marks[StepReport::kMeasured];
   report.signal = facts.signal;
   const bool half = spec_->precision == ir::DType::kF16;
   if (facts.odd_op != 0 && !half)
@@ -103,9 +109,12 @@ Result<StepReport> Trainer::step() {
   double scale = 1.0 / loss_scale_;
   if (spec_->clip) scale *= std::min(1.0, *spec_->clip / (report.grad_norm + 1e-6));
   ++updates_done_;
+  const int64_t converted = converted_ns_;
   update_parameters(
       {scale, report.rates, updates_done_, memory_.region() + memory_report_.gradients});
   if (spec_->ema) average_parameters();
+  mark(StepReport::kUpdated);
+  report.moved_ns = converted_ns_ - converted;
   if (half && ++good_steps_ % kGrowAfter == 0) loss_scale_ *= 2;
   ++steps_done_;
   return report;

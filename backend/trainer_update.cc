@@ -57,8 +57,11 @@ int Trainer::conversion(const Parameter& p, const planner::Layout& from,
   const auto [place, fresh] =
       known_conversions_.emplace(key, static_cast<int>(conversion_programs_.size()));
   if (fresh) {
-    conversion_programs_.push_back(compile(
-        conversion_graph(mesh_, p.dtype, p.iterations, p.extents, from, to), spec_->bindings));
+    CompileOptions options;
+    options.code = !options_.layout_only;
+    conversion_programs_.push_back(
+        compile(conversion_graph(mesh_, p.dtype, p.iterations, p.extents, from, to),
+                spec_->bindings, options));
   }
   return place->second;
 }
@@ -82,7 +85,9 @@ void Trainer::convert(int program, void* from, void* to) {
   run.arena = memory_.region() + conversion_offset_;
   run.coordinates = planner::coordinates_of(mesh_, team_.device());
   run.comm = team_.comm();
+  const int64_t start = now_ns();
   execute(conversion_programs_[static_cast<size_t>(program)], *pool_, run);
+  converted_ns_ += now_ns() - start;
 }
 
 // In place, through the scratch: gradients are summed over devices here when they are partial.

@@ -1,6 +1,8 @@
 // cli/device_plan.cc -- see cli/device_plan.h.
 #include "cli/device_plan.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "cli/plan_request.h"
@@ -13,11 +15,14 @@ namespace cad::cli {
 
 namespace {
 
-using Made = std::shared_ptr<const backend::DevicePlan>;
+struct Made {
+  std::shared_ptr<const backend::DevicePlan> devices;
+  planner::Plan plan;
+};
 
 // Evaluations are split as the training step is, and read the parameters where that has them.
-Made with_evaluations(const std::string& name, planner::Placement train, const ir::Graph& graph,
-                      const ir::TrainSpec& spec) {
+Made with_evaluations(const std::string& name, planner::Plan predicted, planner::Placement train,
+                      const ir::Graph& graph, const ir::TrainSpec& spec) {
   auto plan = std::make_shared<backend::DevicePlan>();
   plan->name = name;
   plan->train = std::move(train);
@@ -25,7 +30,7 @@ Made with_evaluations(const std::string& name, planner::Placement train, const i
     const ir::Graph forward = ir::run_passes(eval.graph, ir::passes_before_autodiff());
     plan->evals.push_back(planner::placement_for(forward, spec.bindings, graph, plan->train));
   }
-  return plan;
+  return {std::move(plan), std::move(predicted)};
 }
 
 // Of `colauto plan --json`, for these devices.
@@ -44,12 +49,35 @@ Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
   }
   CAD_TRY(placement, planner::saved_placement(plan, common.plan, *question.graph, spec.bindings,
                                               question.request.cluster));
-  return with_evaluations(common.plan, std::move(placement), *question.graph, spec);
+  return with_evaluations(common.plan, plan, std::move(placement), *question.graph, spec);
 }
 
-// `share` of the budget.
+// What the compiled program needs, without its code and data.
+Result<backend::MemoryReport> memory_of(const std::shared_ptr<const backend::DevicePlan>& plan,
+                                        const ir::TrainSpec& spec, int threads) {
+  backend::TrainerOptions options;
+  options.layout_only = true;
+  options.plan = plan;
+  options.threads = threads;
+  CAD_TRY(trainer, backend::Trainer::create(spec, options));
+  return trainer->memory();
+}
+
+void set_memory(planner::Predicted& predicted, const backend::MemoryReport& memory) {
+  const auto bytes = [](int64_t count) { return static_cast<double>(count); };
+  predicted.peak_bytes = bytes(memory.total);
+  predicted.params_bytes = bytes(memory.parameters);
+  predicted.grads_bytes = bytes(memory.gradients);
+  predicted.optimizer_bytes = bytes(memory.optimizer + memory.average);
+  const double rest = predicted.peak_bytes - predicted.params_bytes - predicted.grads_bytes -
+                      predicted.optimizer_bytes;
+  predicted.activation_bytes = std::min(predicted.activation_bytes, rest);
+  predicted.transient_bytes = rest - predicted.activation_bytes;
+}
+
+// The plan of a run on these devices.
 Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& program,
-                         const ir::TrainSpec& spec, int devices, double share) {
+                         const ir::TrainSpec& spec, int devices, int threads) {
   const bool saved = !is_plan_name(common.plan);
   CommonOptions flags = common;
   flags.devices = devices;
@@ -60,48 +88,72 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
   question.request.alternatives = false;
   question.request.idle = false;  // who asks for devices gets them
   question.request.proof_s = 0;   // its time limit could give ranks different plans
-  question.request.budget *= share;
-  const planner::Planning planning = planner::plan_by_rules(question.request);
-  if (auto error = no_plan(question, planning)) return *error;
-  return with_evaluations(question.request.name,
-                          planner::placement_of(*planning.problem, planning.body), *question.graph,
-                          spec);
+  CAD_TRY(plan, fitting_plan(question, spec, threads));
+  return Made{plan.devices, plan.planning.plan};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<backend::Trainer>> planned_trainer(const CommonOptions& common,
-                                                          const LoadedProgram& program,
-                                                          const ir::TrainSpec& spec,
-                                                          backend::TrainerOptions options,
-                                                          int devices, std::string& note) {
-  constexpr int kTries = 3;
-  std::unique_ptr<backend::Trainer> first;  // what is used when none fits
+Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec, int threads) {
+  constexpr int kTries = 4;
+  planner::PlanRequest& request = question.request;
+  const double budget = request.budget;
+  FittingPlan result;
+  double over = 0;
+  for (int i = 0; i < kTries; ++i) {
+    request.budget = budget - over;
+    result.planning = planner::plan_by_rules(request);
+    request.budget = budget;
+    // the model's least plan needs more than it says by what others did
+    if (result.planning.least_peak > 0) result.planning.least_peak += over;
+    if (auto error = no_plan(question, result.planning)) return *error;
+    result.devices =
+        with_evaluations(request.name, {},
+                         planner::placement_of(*result.planning.problem, result.planning.body),
+                         *question.graph, spec)
+            .devices;
+    CAD_TRY(memory, memory_of(result.devices, spec, threads));
+    const double model = result.planning.plan.predicted.peak_bytes;
+    set_memory(result.planning.plan.predicted, memory);
+    result.planning.plan.budget = budget;
+    const double excess = static_cast<double>(memory.total) - budget;
+    if (excess <= 0) return result;
+    over = std::max(over + excess, budget - model + excess);
+    result.planning.least_peak = static_cast<double>(memory.total);
+  }
+  result.planning.feasible = false;
+  return *no_plan(question, result.planning);
+}
+
+Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram& program,
+                               const ir::TrainSpec& spec, backend::TrainerOptions options,
+                               int devices, bool predict, std::string& note) {
+  PlannedRun first;  // what is used when none fits
   const auto fits = [&](const backend::Trainer& trainer) {
     return options.budget <= 0 || trainer.memory().total <= options.budget;
   };
   const bool whole = common.plan == "auto" || common.plan == "single";
   if (devices == 1 && whole && common.mesh.empty()) {
     CAD_TRY(plain, backend::Trainer::create(spec, options));
-    if (fits(*plain)) return plain;
-    first = std::move(plain);
-  }
-  double share = 1;
-  for (int i = 0; i < kTries; ++i) {
-    auto plan = device_plan(common, program, spec, devices, share);
-    if (!plan.ok()) {
-      if (first == nullptr) return std::move(plan.error());
-      if (i == 0 && !plan.error().notes.empty()) note = plan.error().notes.front();
-      break;
+    first.trainer = std::move(plain);
+    if (predict) {
+      CommonOptions flags = common;
+      flags.plan = "single";
+      flags.budget.clear();
+      if (auto made = device_plan(flags, program, spec, 1, options.threads); made.ok())
+        first.plan = made->plan;
     }
-    options.plan = *plan;
-    CAD_TRY(trainer, backend::Trainer::create(spec, options));
-    if (fits(*trainer)) return trainer;
-    share *=
-        0.98 * static_cast<double>(options.budget) / static_cast<double>(trainer->memory().total);
-    if (first == nullptr) first = std::move(trainer);
+    if (fits(*first.trainer)) return first;
   }
-  return first;
+  auto made = device_plan(common, program, spec, devices, options.threads);
+  if (!made.ok()) {
+    if (first.trainer == nullptr) return std::move(made.error());
+    if (!made.error().notes.empty()) note = made.error().notes.front();
+    return first;
+  }
+  options.plan = made->devices;
+  CAD_TRY(trainer, backend::Trainer::create(spec, options));
+  return PlannedRun{std::move(trainer), std::move(made->plan)};
 }
 
 }  // namespace cad::cli

@@ -8,19 +8,35 @@
 #include "backend/trainer.h"
 #include "cli/command.h"
 #include "cli/load_program.h"
+#include "cli/plan_request.h"
 #include "ir/training.h"
+#include "planner/plan.h"
 
 namespace cad::cli {
 
+struct PlannedRun {
+  std::unique_ptr<backend::Trainer> trainer;
+  // What was predicted of the plan that it carries out. Of one device that needs none: of `single`,
+  // when `predict` asks for it and there is such a plan.
+  std::optional<planner::Plan> plan;
+};
+
+// A plan that fits as compiled: its memory is that of the program it becomes, which has gaps that
+// the planner's model does not know of. Where that is above the question's budget, a plan for less
+// is looked for. Of a question about this host. E0901 when there is none.
+struct FittingPlan {
+  planner::Planning planning;  // with the compiled program's memory in its plan
+  std::shared_ptr<const backend::DevicePlan> devices;
+};
+Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
+                                 int threads_per_device);
+
 // The trainer of a run on so many devices, with its plan. One device needs none where memory
-// suffices. Where a plan's arena turns out above `--budget` (it has gaps that the planner does not
-// know of) one for less is tried. E0901 when there is no plan, E0503, E0802 to E0804 as `colauto
+// suffices. E0901 when there is no plan, E0503, E0802 to E0804 as `colauto
 // plan` gives them. When nothing fits on one device the trainer says so when it starts (E0703);
 // `note` is then what the planner found to be the least.
-Result<std::unique_ptr<backend::Trainer>> planned_trainer(const CommonOptions& common,
-                                                          const LoadedProgram& program,
-                                                          const ir::TrainSpec& spec,
-                                                          backend::TrainerOptions options,
-                                                          int devices, std::string& note);
+Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram& program,
+                               const ir::TrainSpec& spec, backend::TrainerOptions options,
+                               int devices, bool predict, std::string& note);
 
 }  // namespace cad::cli

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/thread_pool.h"
+#include "backend/jit.h"
 #include "backend/run_memory.h"
 #include "cli/command.h"
 #include "planner/machines.h"
@@ -91,7 +92,7 @@ std::string cluster_text(const Cluster& cluster) {
 
 planner::Host host() {
   return {backend::ThreadPool::available_cores(),
-          static_cast<double>(backend::RunMemory::machine_bytes())};
+          static_cast<double>(backend::RunMemory::machine_bytes()), backend::host_lanes()};
 }
 
 struct DevicesOptions {

@@ -5,9 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "backend/devices.h"
+#include "cli/device_plan.h"
 #include "cli/plan_request.h"
 #include "cli/training_common.h"
 #include "planner/explain.h"
+#include "planner/machines.h"
 #include "planner/plan_json.h"
 #include "planner/plan_svg.h"
 #include "planner/plan_text.h"
@@ -59,10 +62,21 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
   Result<PlanQuestion> question = plan_question(common, *program.module, *spec, graph);
   if (!question.ok()) return fail(common, program.sources, question.error());
   program.timings.start("plan");
-  const planner::Planning planning = planner::plan_by_rules(question->request);
+  planner::Planning planning;
+  if (question->request.cluster.device.cpu) {
+    const auto devices = static_cast<int>(
+        std::min<int64_t>(question->request.meshes[0].devices(), planner::kMostDevices));
+    const auto threads = static_cast<int>(common.threads_per_device.value_or(0));
+    Result<FittingPlan> plan =
+        fitting_plan(*question, *spec, backend::threads_of_device(devices, threads, 1));
+    if (!plan.ok()) return fail(common, plan.error());
+    planning = std::move(plan->planning);
+  } else {
+    planning = planner::plan_by_rules(question->request);
+    if (const auto none = no_plan(*question, planning)) return fail(common, *none);
+  }
   program.timings.stop();
   program.timings.report(common);
-  if (const auto none = no_plan(*question, planning)) return fail(common, *none);
   if (!options.why.empty()) {
     Result<std::string> text = planner::explain(planning, options.why);
     if (!text.ok()) return fail(common, text.error());

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/cpu/thread_pool.h"
+#include "backend/jit.h"
 #include "backend/run_memory.h"
 #include "base/suggest.h"
 #include "cli/load_program.h"
@@ -199,9 +200,10 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   }
   CAD_TRY(machines, planner::program_machines(module));
   CAD_TRY(cluster,
-          planner::choose_cluster(machines, common.cluster, devices,
-                                  {backend::ThreadPool::available_cores(),
-                                   static_cast<double>(backend::RunMemory::machine_bytes())}));
+          planner::choose_cluster(
+              machines, common.cluster, devices,
+              {backend::ThreadPool::available_cores(),
+               static_cast<double>(backend::RunMemory::machine_bytes()), backend::host_lanes()}));
   request.cluster = cluster;
   CAD_TRY(budget, budget_of(common, cluster.device, plan));
   request.budget = budget;

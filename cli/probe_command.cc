@@ -14,7 +14,6 @@
 
 #include "backend/cpu/probe.h"
 #include "cli/command.h"
-#include "planner/compute_cost.h"
 #include "planner/machines.h"
 
 namespace cad::cli {
@@ -24,47 +23,56 @@ using backend::Probe;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-double best_rate(const Probe& probe, ir::DType dtype) {
-  double best = 0;
-  for (const backend::ProbedProduct& product : probe.products) {
-    if (product.dtype == dtype) best = std::max(best, product.flops);
-  }
-  return best;
+// The figures that planner/compute_cost.h takes, as they were measured.
+std::string device_section(const Probe& probe) {
+  const backend::ProductRates f32 = fit_products(probe.products, ir::DType::kF32);
+  std::string text = fmt::format("device host {{\n  memory: {:.2f} GB,\n  f32: {:.1f} GFLOPS",
+                                 static_cast<double>(probe.memory) / 1e9, f32.flops / 1e9);
+  for (const ir::DType dtype : {ir::DType::kBF16, ir::DType::kF16})
+    text += fmt::format(", {}: {:.1f} GFLOPS", ir::dtype_name(dtype),
+                        fit_products(probe.products, dtype).flops / 1e9);
+  text += fmt::format(", packing: {:.2f} GB/s,\n", f32.packing / 1e9);
+  text += fmt::format(
+      "  attention: {:.1f} GFLOPS, attention_grad: {:.1f} GFLOPS, pointwise: {:.2f} GFLOPS,\n",
+      probe.attention / 1e9, probe.attention_grad / 1e9, probe.pointwise / 1e9);
+  text += fmt::format("  bandwidth: {:.2f} GB/s", probe.bandwidth / 1e9);
+  if (probe.cache > 0)
+    text += fmt::format(", cache: {:.2f} MB, cache_bandwidth: {:.2f} GB/s", probe.cache / 1e6,
+                        probe.cache_bandwidth / 1e9);
+  return text + "\n}\n";
 }
 
-// The sections. Rates and bandwidth are written as the peaks that the cost model takes its parts
-// of, so that it predicts what was measured.
-std::string sections(const Probe& probe) {
-  const planner::CostConstants& constants = planner::fitted_constants();
-  const double bandwidth = probe.bandwidth / constants.memory_peak;
-  std::string text = fmt::format(
-      "# This machine, {} cores, as `colauto probe` measured it. Measured figures stand in the\n"
-      "# comments; rates are those of products divided by {}, the bandwidth by {}: the parts of a\n"
-      "# peak that the cost model expects.\n#\n# products of square matrices, GFLOP/s\n"
-      "# size        f32     bf16      f16\n",
-      probe.cores, constants.matmul_peak, constants.memory_peak);
+std::string products_table(const Probe& probe) {
+  std::string text =
+      "# products of m x k by k x n, GFLOP/s\n# m    n    k         f32     bf16      f16\n";
   for (const backend::ProbedProduct& row : probe.products) {
     if (row.dtype != ir::DType::kF32) continue;
-    text += fmt::format("# {:<6}", row.size);
+    text += fmt::format("# {:<4} {:<4} {:<4}", row.m, row.n, row.k);
     for (const ir::DType dtype : {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16}) {
-      const auto at = std::find_if(probe.products.begin(), probe.products.end(),
-                                   [&](const backend::ProbedProduct& product) {
-                                     return product.size == row.size && product.dtype == dtype;
-                                   });
+      const auto at = std::find_if(
+          probe.products.begin(), probe.products.end(), [&](const backend::ProbedProduct& p) {
+            return p.m == row.m && p.n == row.n && p.k == row.k && p.dtype == dtype;
+          });
       text += at == probe.products.end() ? fmt::format(" {:>8}", "")
                                          : fmt::format(" {:>8.1f}", at->flops / 1e9);
     }
     while (text.back() == ' ') text.pop_back();
     text += "\n";
   }
-  text += fmt::format("# memory, read and written: {:.2f} GB/s; a job on all threads: {:.1f} us\n",
-                      probe.bandwidth / 1e9, probe.fork_join * 1e6);
-  text += fmt::format("device host {{ memory: {:.2f} GB", static_cast<double>(probe.memory) / 1e9);
-  for (const ir::DType dtype : {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16}) {
-    const double rate = best_rate(probe, dtype) / constants.matmul_peak;
-    text += fmt::format(", {}: {:.1f} GFLOPS", ir::dtype_name(dtype), rate / 1e9);
-  }
-  text += fmt::format(", bandwidth: {:.2f} GB/s }}\n\n", bandwidth / 1e9);
+  return text;
+}
+
+// What is found again by planner::read_machines.
+std::string sections(const Probe& probe) {
+  std::string text = fmt::format(
+      "# This machine, {} cores, as `colauto probe` measured it. `f32` and `packing` are fitted "
+      "to\n"
+      "# the products in the table: operations at one rate, and bytes in and out at the "
+      "other.\n#\n",
+      probe.cores);
+  text += products_table(probe);
+  text += fmt::format("# a job on all threads: {:.1f} us\n", probe.fork_join * 1e6);
+  text += device_section(probe) + "\n";
   text +=
       "# Devices of one machine are shares of it and talk through its memory. All-reduces:\n"
       "# devices    4 KiB   32 MiB\n";
@@ -72,9 +80,14 @@ std::string sections(const Probe& probe) {
     text += fmt::format("# {:<7} {:>5.1f} us {:>5.2f} ms\n", row.devices, row.small * 1e6,
                         row.large * 1e3);
   text += fmt::format(
-      "# The link says what all devices together get.\n"
+      "# The link says what all devices together get; those below, what one of so many gets.\n"
       "cluster host {{ device: host, intra: link({:.2f} GB/s, {:.2f} us) }}\n",
       probe.link_bandwidth() / 1e9, probe.link_latency() * 1e6);
+  for (const backend::ProbedCollective& row : probe.all_reduces)
+    text += fmt::format(
+        "cluster host_{0} {{ device: host, per_node: {0}, intra: link({1:.2f} GB/s, {2:.2f} us) "
+        "}}\n",
+        row.devices, row.bandwidth() / 1e9, row.latency() * 1e6);
   return text;
 }
 
@@ -82,7 +95,9 @@ json probe_json(const Probe& probe, const std::string& file) {
   json products = json::array();
   for (const backend::ProbedProduct& product : probe.products) {
     products.push_back({{"dtype", ir::dtype_name(product.dtype)},
-                        {"size", product.size},
+                        {"m", product.m},
+                        {"n", product.n},
+                        {"k", product.k},
                         {"flops", product.flops}});
   }
   json collectives = json::array();
@@ -96,6 +111,11 @@ json probe_json(const Probe& probe, const std::string& file) {
           {"cores", probe.cores},
           {"memory", probe.memory},
           {"bandwidth", probe.bandwidth},
+          {"cache", probe.cache},
+          {"cache_bandwidth", probe.cache_bandwidth},
+          {"pointwise", probe.pointwise},
+          {"attention", probe.attention},
+          {"attention_grad", probe.attention_grad},
           {"fork_join_s", probe.fork_join},
           {"products", products},
           {"all_reduces", collectives},

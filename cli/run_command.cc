@@ -10,6 +10,7 @@
 #include "backend/jit.h"
 #include "backend/partition.h"
 #include "backend/train_loop.h"
+#include "cli/compare_plan.h"
 #include "cli/cost_table.h"
 #include "cli/device_plan.h"
 #include "cli/device_world.h"
@@ -21,6 +22,7 @@ namespace {
 
 struct RunOptions {
   bool debug_nan = false;
+  bool compare_plan = false;
 };
 
 bool wants(const CommonOptions& common, const char* form) {
@@ -139,16 +141,18 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
   }
   std::string note;
   program.timings.start("compile");
-  auto trainer = planned_trainer(common, program, *spec, options.trainer, world.devices, note);
+  const bool predict = !common.dry_run && common.emit.empty();
+  auto planned = planned_run(common, program, *spec, options.trainer, world.devices, predict, note);
   program.timings.stop();
-  if (!trainer.ok()) return fail(common, program.sources, trainer.error());
+  if (!planned.ok()) return fail(common, program.sources, planned.error());
+  std::unique_ptr<backend::Trainer>& trainer = planned->trainer;
   if (!common.emit.empty()) {
-    if (world.speaks) print((*trainer)->train_program().str());
+    if (world.speaks) print(trainer->train_program().str());
     return kExitOk;
   }
   if (common.dry_run) {
     if (!world.speaks) return kExitOk;
-    print_dry_run(common, **trainer, options.save_folder);
+    print_dry_run(common, *trainer, options.save_folder);
     program.timings.report(common);
     print_pass_times(common, passes);
     return kExitOk;
@@ -162,9 +166,16 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
   options.resume_from = common.resume.value_or("");
   options.overwrite = common.overwrite;
   options.trace_file = common.trace;
+  options.measure = own.compare_plan;
+  if (planned->plan) options.predicted_step_s = planned->plan->predicted.step_s;
+  if (planned->plan && !common.trace.empty())
+    options.predicted =
+        std::make_shared<const planner::Timeline>(planner::step_timeline(*planned->plan));
+  const backend::Program step = trainer->train_program();  // shares what the trainer has
+  const backend::MemoryReport memory = trainer->memory();
   program.timings.start("train");
   auto outcome =
-      backend::train(std::move(*trainer), options, [&](const std::vector<Diagnostic>& warnings) {
+      backend::train(std::move(trainer), options, [&](const std::vector<Diagnostic>& warnings) {
         print_warnings(common, program.sources, warnings);
       });
   program.timings.stop();
@@ -175,6 +186,10 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
   if (!outcome.ok()) {
     if (outcome.error().id == DiagId::E0703 && !note.empty()) outcome.error().note(note);
     return fail(common, program.sources, outcome.error());
+  }
+  if (own.compare_plan && world.speaks) {
+    const PlanComparison comparison = compare_plan(planned->plan, step, memory, outcome->measured);
+    print(common.json ? comparison_json(comparison) : comparison_text(comparison));
   }
   return outcome->signal == 0 ? kExitOk : 128 + outcome->signal;
 }
@@ -198,6 +213,8 @@ Action declare_run(CLI::App& app, CommonOptions& common) {
   add_training_flags(app, common);
   app.add_flag("--debug-nan", own->debug_nan,
                "check every operation for values that are not finite");
+  app.add_flag("--compare-plan", own->compare_plan,
+               "print what the plan predicted beside what was measured");
   return [own, &common] { return run_program(*own, common); };
 }
 

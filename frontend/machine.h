@@ -16,7 +16,8 @@ struct DeviceSpec {
   double memory = 0;     // bytes
   double bandwidth = 0;  // bytes a second to its memory
   std::map<std::string, double>
-      flops;  // by dtype: "f32", "tf32", "bf16", "f16"; operations a second
+      flops;                          // by dtype: "f32", "tf32", "bf16", "f16"; operations a second
+  std::map<std::string, double> cpu;  // what only CPUs have: "pointwise", "attention", "cache", ..
   Span span;
 };
 

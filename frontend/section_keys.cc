@@ -199,8 +199,10 @@ void SectionChecker::read_device(const Section& s) {
       device.memory = *amount;
     else if (name == "bandwidth")
       device.bandwidth = *amount;
-    else
+    else if (name == "f32" || name == "tf32" || name == "bf16" || name == "f16")
       device.flops[name] = *amount;
+    else
+      device.cpu[name] = *amount;
   }
   data_.machines.devices.push_back(device);
 }

@@ -21,6 +21,18 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+// A device that is a share of a CPU: what data sheets of CPUs do not say. `colauto probe` measures
+// it; else it is guessed from the rates (planner/machines.h).
+struct CpuRates {
+  double pointwise = 0;       // operations a second of fused loops whose data are in the caches
+  double attention = 0;       // operations a second of fused attention
+  double attention_grad = 0;  // and of its gradient
+  double packing = 0;         // bytes a second of operands and results that a product brings in and
+                              // out, beside its multiply-adds
+  double cache = 0;           // bytes: what one kernel leaves there is there for the next
+  double cache_bandwidth = 0;  // bytes a second to it
+};
+
 struct Device {
   std::string name;
   double memory = 0;     // bytes
@@ -28,6 +40,7 @@ struct Device {
   std::map<std::string, double>
       flops;                   // by rate name "f32" "tf32" "bf16" "f16": operations a second
   double launch_overhead = 0;  // seconds a kernel
+  std::optional<CpuRates> cpu;
 };
 
 // Devices are numbered node by node; pairs are (0, 1), (2, 3), .. when `pairs` is given.

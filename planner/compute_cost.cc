@@ -28,6 +28,29 @@ double product_efficiency(const Device& device, const Work& work, double k, doub
   return 1 / (1 / constants.matmul_peak + moving);
 }
 
+// Of a CPU. A product is its multiply-adds at the rate of a large one, and all that goes in and out
+// once more at the rate of packing: what makes small and flat ones slow. Streaming runs at the
+// caches' bandwidth as long as all of it fits there, at the memory's from twice that size on.
+double cpu_seconds(const Device& device, const Work& work) {
+  const CpuRates& cpu = *device.cpu;
+  double compute = 0;
+  if (work.matmul_flops > 0) {
+    compute += work.matmul_flops / matmul_rate(device, work.dtype);
+    if (const double volume = work.m * work.n * work.k; volume > 0) {
+      const double products = work.matmul_flops / (2 * volume);
+      const double elements = work.m * work.k + work.k * work.n + work.m * work.n;
+      compute += products * elements * ir::dtype_bytes(work.dtype) / cpu.packing;
+    }
+  }
+  compute += work.attention_flops / (work.backward ? cpu.attention_grad : cpu.attention);
+  compute += work.other_flops * work.shown / cpu.pointwise;
+  const double beyond =
+      cpu.cache > 0 ? std::clamp(work.bytes / cpu.cache - 1, 0.0, 1.0) : 1.0;  // of the bytes
+  const double memory =
+      work.bytes * ((1 - beyond) / cpu.cache_bandwidth + beyond / device.bandwidth);
+  return std::max(compute, memory) + work.kernels * device.launch_overhead;
+}
+
 }  // namespace
 
 const CostConstants& fitted_constants() {
@@ -47,6 +70,7 @@ double matmul_rate(const Device& device, ir::DType dtype) {
 double compute_seconds(const Device& device, const Work& work, const CostConstants& constants) {
   const double flops = work.matmul_flops + work.attention_flops + work.other_flops;
   if (flops <= 0 && work.bytes <= 0) return 0;
+  if (device.cpu) return cpu_seconds(device, work);
   const double rate = matmul_rate(device, work.dtype);
   double compute = 0;
   if (work.matmul_flops > 0)

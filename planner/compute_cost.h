@@ -34,10 +34,13 @@ struct Work {
   double bytes = 0;            // read and written in device memory; of a fused chain what is left
   ir::DType dtype = ir::DType::kF32;  // of the operands: chooses the rate
   double m = 0, n = 0, k = 0;         // of the contraction, batch dims left out; 0: large
+  bool backward = false;              // attention_flops are those of the gradient
+  double shown = 1;  // part of attention that a causal mask leaves; in attention_flops already
   double kernels = 1;
 };
 
-// max(compute, bytes / bandwidth) + launch overhead. Work without any flops and bytes costs 0.
+// max(compute, bytes / bandwidth) + launch overhead. Work without any flops and bytes costs 0. Of a
+// device with CpuRates the constants are not asked: its figures are what was measured, not peaks.
 double compute_seconds(const Device& device, const Work& work,
                        const CostConstants& constants = fitted_constants());
 

@@ -43,11 +43,13 @@ Result<Cluster> find_cluster(const Machines& first, const std::string& name, int
 struct Host {
   int cores = 1;
   double memory = 0;  // bytes
+  int lanes = 8;      // f32 of a vector register
 };
 
-// N devices of this host, each with an Nth of its cores, memory and rates, and of what the link of
-// `host` says its devices get together. From the text of a probe's file when there is one, else
-// from a conservative guess by the number of cores.
+// N devices of this host, each with an Nth of its cores, memory and rates. Their link is that of
+// `cluster host_N` (as one of them sees it), of the nearest N that was probed; without any, an Nth
+// of what `cluster host` says they get together. From the text of a probe's file when there is one,
+// else a guess by cores and vector registers: the same on every run and rank, measured by nobody.
 Result<Cluster> host_cluster(const Host& host, const std::optional<std::string>& probed,
                              int64_t devices);
 // $XDG_CONFIG_HOME/colauto/host.cad, or ~/.config/colauto/host.cad; empty when there is no home.

@@ -21,7 +21,6 @@ namespace cad::planner {
 namespace {
 
 constexpr double kDropWithin = 0.005;
-constexpr const char* kHost = "host";
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double now() {
@@ -408,9 +407,9 @@ CostModel cost_model(const Device& device, const CostConstants& constants) {
   model.seconds = [device, constants](const Work& work) {
     return compute_seconds(device, work, constants);
   };
-  model.memory_bandwidth = device.bandwidth * constants.memory_peak;
+  model.memory_bandwidth = device.bandwidth * (device.cpu ? 1 : constants.memory_peak);
   // devices of a host are shares of its cores, which are the ones that move the bytes
-  model.overlap = device.name == kHost ? 0 : constants.overlap;
+  model.overlap = device.cpu ? 0 : constants.overlap;
   return model;
 }
 

@@ -412,6 +412,7 @@ class SiteBuilder {
     if (is_attention()) {
       set_attention(forward, strategies[0]);
       forward.attention_flops *= hidden_part();
+      forward.shown = hidden_part();
     }
     o.forward_s = site_.epilogue ? 0 : c_.model.seconds(forward);
     if (site_.active) {
@@ -454,6 +455,7 @@ class SiteBuilder {
                                    const Work& forward) const {
     Work work;
     work.dtype = forward.dtype;
+    work.backward = true;
     work.m = forward.m;
     work.n = forward.n;
     work.k = forward.k;
@@ -464,6 +466,7 @@ class SiteBuilder {
       whole += work_[i].bytes;
       back += work_[i].back_bytes;
     }
+    work.shown = forward.shown;
     if (is_attention()) work.attention_flops *= hidden_part();
     if (site_.light)
       work.bytes = light_backward_bytes(o);

@@ -12,17 +12,17 @@
 
 namespace cad::backend {
 
-namespace {
-
-// Below this many element touches a stage runs on the caller alone: a fork costs a few
-// microseconds.
-constexpr int64_t kAlone = 8192;
-
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+namespace {
+
+// Below this many element touches a stage runs on the caller alone: a fork costs a few
+// microseconds.
+constexpr int64_t kAlone = 8192;
 
 class Executor {
  public:
@@ -72,6 +72,11 @@ class Executor {
   void instruction(const Instruction& i);
   bool loop(const Instruction& i);
   bool finite(const Instruction& i);
+
+  [[nodiscard]] bool done_at_once(const Instruction& i) const {
+    const Started& s = started_[static_cast<size_t>(i.ticket)];
+    return s.last == &s && s.ticket == 0;
+  }
 
   struct Started {  // a collective
     Communicator::Ticket ticket = 0;
@@ -299,8 +304,11 @@ bool Executor::block(int32_t index) {
       instruction(i);
     }
     ++done_;
-    if (run_.trace != nullptr && i.kind != Instruction::Kind::kCollective) {
-      const bool wait = i.kind == Instruction::Kind::kAwait;
+    const bool starts = i.kind == Instruction::Kind::kCollective;  // on another thread
+    // A device stands still where a collective is run at once, and no more when it is awaited.
+    const bool stood = i.kind == Instruction::Kind::kAwait && done_at_once(i);
+    if (run_.trace != nullptr && !stood && (!starts || i.at_once)) {
+      const bool wait = starts || i.kind == Instruction::Kind::kAwait;
       run_.trace->push_back(
           {i.info, start, now_ns(), wait ? TraceEvent::Kind::kWait : TraceEvent::Kind::kStep});
     }

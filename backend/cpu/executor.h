@@ -15,6 +15,8 @@ namespace cad::backend {
 class Communicator;
 class ThreadPool;
 
+int64_t now_ns();  // of the steady clock
+
 struct TraceEvent {
   int32_t step = 0;                  // index into Program::steps()
   int64_t start_ns = 0, end_ns = 0;  // steady clock

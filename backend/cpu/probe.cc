@@ -9,6 +9,7 @@
 
 #include "backend/comm/thread_world.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/probe_kernels.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/run_memory.h"
 #include "base/check.h"
@@ -17,6 +18,12 @@ namespace cad::backend {
 namespace {
 
 constexpr int64_t kSizes[] = {128, 256, 512, 1024, 2048};
+// Flat ones, as layers have: few channels, few rows, many columns.
+struct Shape {
+  int64_t m, n, k;
+};
+constexpr Shape kFlat[] = {
+    {1024, 256, 64}, {1024, 1024, 192}, {1024, 768, 768}, {192, 768, 1024}, {512, 4096, 256}};
 constexpr ir::DType kTypes[] = {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16};
 constexpr int64_t kStreamElements = int64_t{16} << 20;  // 64 MiB an array, three of them
 constexpr int kLeast = 3, kMost = 200;                  // measurements of one figure
@@ -43,31 +50,48 @@ double median_seconds(double budget, F&& f) {
   return times[times.size() / 2];
 }
 
-double measure_product(ir::DType dtype, int64_t size, double budget, ThreadPool& pool) {
-  const auto bytes = static_cast<size_t>(size * size * ir::dtype_bytes(dtype));
+double measure_product(ir::DType dtype, const Shape& shape, double budget, ThreadPool& pool) {
+  const auto bytes = [&](int64_t elements) {
+    return static_cast<size_t>(elements * ir::dtype_bytes(dtype));
+  };
   // zeros: every multiply-add takes the same time whatever it multiplies
-  const std::vector<std::byte> a(bytes), b(bytes);
-  std::vector<std::byte> c(bytes);
-  const GemmPlan plan = plan_gemm({}, {{size, size, 0, size}}, {{size, 0, 1, 1}},
-                                  {{size, 1, size, 0}}, dtype, dtype, dtype);
+  const std::vector<std::byte> a(bytes(shape.m * shape.k)), b(bytes(shape.k * shape.n));
+  std::vector<std::byte> c(bytes(shape.m * shape.n));
+  const GemmPlan plan = plan_gemm({}, {{shape.m, shape.k, 0, shape.n}}, {{shape.n, 0, 1, 1}},
+                                  {{shape.k, 1, shape.n, 0}}, dtype, dtype, dtype);
   const double seconds =
       median_seconds(budget, [&] { run_gemm(plan, a.data(), b.data(), c.data(), false, pool); });
   return plan.flops() / seconds;
 }
 
 // a[i] = b[i] + 3 c[i] (McCalpin's triad), every thread its own part: two arrays read, one written.
-double measure_bandwidth(double budget, ThreadPool& pool) {
-  const auto count = static_cast<size_t>(kStreamElements);
+double measure_bandwidth(int64_t elements, double budget, ThreadPool& pool) {
+  const auto count = static_cast<size_t>(elements);
   std::vector<float> a(count), b(count, 1), c(count, 2);
   const double seconds = median_seconds(budget, [&] {
-    pool.split(kStreamElements, 1024, [&](int64_t begin, int64_t end) {
+    pool.split(elements, 1024, [&](int64_t begin, int64_t end) {
       float* out = a.data();
       const float* x = b.data();
       const float* y = c.data();
       for (int64_t i = begin; i < end; ++i) out[i] = x[i] + 3 * y[i];
     });
   });
-  return 3.0 * sizeof(float) * static_cast<double>(kStreamElements) / seconds;
+  return 3.0 * sizeof(float) * static_cast<double>(elements) / seconds;
+}
+
+// Bandwidth within the caches, and how large they are: the most bytes in all that are moved faster
+// than halfway (by ratio) between caches and memory.
+void measure_cache(Probe& probe, double budget, ThreadPool& pool) {
+  constexpr int kDoublings = 8;
+  const int64_t least = int64_t{32} * 1024 * pool.size();  // elements: 384 KiB a thread in all
+  for (int i = 0; i < kDoublings; ++i) {
+    const int64_t elements = least << i;
+    if (elements >= kStreamElements) break;
+    const double bandwidth = measure_bandwidth(elements, budget / kDoublings, pool);
+    if (i == 0) probe.cache_bandwidth = std::max(bandwidth, probe.bandwidth);
+    if (bandwidth * bandwidth >= probe.cache_bandwidth * probe.bandwidth)
+      probe.cache = 3.0 * sizeof(float) * static_cast<double>(elements);
+  }
 }
 
 // Seconds of one all-reduce over all devices of the world, as device 0 sees it: the median.
@@ -136,26 +160,60 @@ double Probe::link_bandwidth() const {
   return least;
 }
 
+ProductRates fit_products(const std::vector<ProbedProduct>& products, ir::DType dtype) {
+  // Least squares of x f + y t = 1, with f, t operations and bytes by the seconds they took.
+  double ff = 0, ft = 0, tt = 0, f1 = 0, t1 = 0;
+  for (const ProbedProduct& p : products) {
+    if (p.dtype != dtype) continue;
+    const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n),
+               k = static_cast<double>(p.k);
+    const double took = 2 * m * n * k / p.flops;
+    const double f = 2 * m * n * k / took,
+                 t = (m * k + k * n + m * n) * ir::dtype_bytes(dtype) / took;
+    ff += f * f, ft += f * t, tt += t * t, f1 += f, t1 += t;
+  }
+  CAD_CHECK(ff > 0, "no product of {} was measured", ir::dtype_name(dtype));
+  const double determinant = ff * tt - ft * ft;
+  double x = f1 / ff, y = 0;
+  if (determinant > 1e-9 * ff * tt) {
+    const double both = (f1 * tt - t1 * ft) / determinant,
+                 bytes = (t1 * ff - f1 * ft) / determinant;
+    if (both > 0 && bytes > 0) x = both, y = bytes;
+  }
+  // a product that is all packing is no product
+  return {1 / x, 1 / std::max(y, x * 1e-3)};
+}
+
 Probe probe_host(double seconds) {
   ThreadPool pool;
   warm_up_gemm(pool);
   Probe probe;
   probe.cores = pool.size();
   probe.memory = RunMemory::machine_bytes();
-  const double share = seconds / (std::size(kTypes) * std::size(kSizes) + 2);
+  const double share = seconds / (std::size(kTypes) * std::size(kSizes) + std::size(kFlat) + 4);
   probe.fork_join = median_seconds(share / 4, [&] { pool.each([](int) {}); });
-  probe.bandwidth = measure_bandwidth(share, pool);
+  probe.bandwidth = measure_bandwidth(kStreamElements, share, pool);
+  measure_cache(probe, share, pool);
+  const KernelRates kernels =
+      measure_kernels(pool, [&](const auto& f) { return median_seconds(share / 2, f); });
+  probe.pointwise = kernels.pointwise;
+  probe.attention = kernels.attention;
+  probe.attention_grad = kernels.attention_grad;
+  for (const Shape& shape : kFlat) {
+    const double flops = measure_product(ir::DType::kF32, shape, share, pool);
+    probe.products.push_back({ir::DType::kF32, shape.m, shape.n, shape.k, flops});
+  }
   for (const ir::DType dtype : kTypes) {
     for (const int64_t size : kSizes) {
-      const double flops = measure_product(dtype, size, share, pool);
-      probe.products.push_back({dtype, size, flops});
+      const double flops = measure_product(dtype, {size, size, size}, share, pool);
+      probe.products.push_back({dtype, size, size, size, flops});
       // the next size takes eight times as long: leave it out where that would be too long
       const double next = 8 * 2.0 * static_cast<double>(size * size * size) / flops;
       if ((kLeast + 1) * next > 3 * share) break;
     }
   }
-  for (const int devices : {2, 4}) probe.all_reduces.push_back(measure_collective(devices));
-  if (probe.cores > 4) probe.all_reduces.push_back(measure_collective(std::min(probe.cores, 8)));
+  for (const int devices : {2, 4, 8}) probe.all_reduces.push_back(measure_collective(devices));
+  if (probe.cores > 8) probe.all_reduces.push_back(measure_collective(std::min(probe.cores, 64)));
   return probe;
 }
 

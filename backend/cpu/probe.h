@@ -14,9 +14,18 @@ namespace cad::backend {
 
 struct ProbedProduct {
   ir::DType dtype = ir::DType::kF32;
-  int64_t size = 0;  // square: m = n = k
+  int64_t m = 0, n = 0, k = 0;
   double flops = 0;  // operations a second, 2 a multiply-add
 };
+
+// What the products say about others (planner/compute_cost.h): seconds = operations / flops + bytes
+// of both operands and the result / packing.
+struct ProductRates {
+  double flops = 0;    // operations a second
+  double packing = 0;  // bytes a second
+};
+// Least squares of relative errors over the products of one type.
+ProductRates fit_products(const std::vector<ProbedProduct>& products, ir::DType dtype);
 
 // All-reduces between devices that are threads of one process.
 struct ProbedCollective {
@@ -31,11 +40,15 @@ struct ProbedCollective {
 
 struct Probe {
   int cores = 1;
-  int64_t memory = 0;    // bytes this process may use
-  double bandwidth = 0;  // bytes a second, read and written, arrays far beyond the caches
-  double fork_join = 0;  // seconds: an empty job on all threads
+  int64_t memory = 0;          // bytes this process may use
+  double bandwidth = 0;        // bytes a second, read and written, arrays far beyond the caches
+  double cache = 0;            // bytes: three arrays of so many in all are still read from caches
+  double cache_bandwidth = 0;  // bytes a second, read and written, arrays within the caches
+  double pointwise = 0;        // operations a second of a fused loop
+  double attention = 0, attention_grad = 0;  // and of fused attention
+  double fork_join = 0;                      // seconds: an empty job on all threads
   std::vector<ProbedProduct> products;
-  std::vector<ProbedCollective> all_reduces;  // 2 devices, 4, and one a core where that is more
+  std::vector<ProbedCollective> all_reduces;  // 2, 4, 8 devices, and one a core where that is more
   // One link for all of them, as a cluster section has it: the worst latency, and the least that
   // all devices together got.
   [[nodiscard]] double link_latency() const;

@@ -102,6 +102,78 @@ TEST_F(RunDevices, LossesAreThoseOfOneDevice) {
   }
 }
 
+// What a plan predicted beside what its run measured, as a table and as JSON.
+TEST_F(RunDevices, ComparesThePlan) {
+  const json schema = json::parse(
+      std::ifstream(std::string(COLAUTO_SOURCE_DIR) + "/docs/schema/compare-plan.json"));
+  for (const char* flags : {"--devices 1", "--devices 2 --plan dp", "--devices 4 --plan zero3"}) {
+    const Output output =
+        run(std::string("run net.cad --quiet --steps 3 --json --compare-plan --save c ") + flags);
+    ASSERT_EQ(output.status, 0) << flags << output.err;
+    json last;
+    std::istringstream lines(output.out);
+    for (std::string line; std::getline(lines, line);) last = json::parse(line);
+    ASSERT_TRUE(fits(last, schema, schema)) << last.dump(1);
+    EXPECT_EQ(last["steps"], 2) << "the first one is left out";
+    EXPECT_GT(last["step"]["predicted_s"], 0);
+    EXPECT_GT(last["step"]["measured_s"], 0);
+    EXPECT_EQ(last["peak"]["measured_bytes"].size(), last["devices"].get<size_t>());
+    for (const json& peak : last["peak"]["measured_bytes"])
+      EXPECT_EQ(peak, last["peak"]["predicted_bytes"]);
+    // every place that has products in the plan has them in the run
+    double predicted = 0, measured = 0;
+    for (const json& op : last["ops"]) {
+      for (const char* phase : {"forward", "backward"}) {
+        predicted += op[phase]["predicted_s"].get<double>();
+        measured += op[phase]["measured_s"].get<double>();
+        if (op["kind"] != "product") continue;
+        EXPECT_GT(op[phase]["predicted_s"], 0) << flags << op;
+        EXPECT_GT(op[phase]["measured_s"], 0) << flags << op;
+      }
+    }
+    EXPECT_NEAR(predicted, last["compute"]["predicted_s"], 1e-6 + 1e-3 * predicted);
+    EXPECT_NEAR(measured, last["compute"]["measured_s"], 1e-6 + 1e-3 * measured);
+    const bool several = last["devices"] > 1;
+    EXPECT_EQ(!last["collectives"].empty(), several);
+    for (const json& row : last["collectives"]) {
+      EXPECT_NE(row["phase"], "recompute");
+      EXPECT_GE(row["measured_s"], 0);
+    }
+    std::filesystem::remove_all(folder_ / "c");
+  }
+  const Output text = run("run net.cad --quiet --steps 2 --devices 2 --plan dp --compare-plan");
+  ASSERT_EQ(text.status, 0) << text.err;
+  for (const char* part : {"plan `dp` on 2 devices, 1 step measured", "predicted", "measured",
+                           "off by", "communication", "optimizer", "peak, as compiled",
+                           "ops, forward and backward", "product", "all-reduce over"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+}
+
+// A trace has, for every device, what it did and what was predicted of it.
+TEST_F(RunDevices, ATraceShowsWhatWasPredicted) {
+  ASSERT_EQ(run("run net.cad --quiet --steps 2 --devices 2 --plan zero3 --trace t.json").status, 0);
+  const json events = json::parse(read("t.json"))["traceEvents"];
+  std::map<int, std::string> process;
+  std::map<int, std::map<std::string, int>> count;
+  double last_step = 0;
+  for (const json& e : events) {
+    if (e["ph"] == "M" && e["name"] == "process_name") process[e["pid"]] = e["args"]["name"];
+    if (e["ph"] == "X") ++count[e["pid"]][e["cat"].get<std::string>()];
+    if (e["ph"] == "C") ++count[e["pid"]]["memory"];
+    if (e["ph"] == "X" && e["cat"] == "part")
+      last_step = std::max(last_step, e["ts"].get<double>());
+  }
+  EXPECT_GT(last_step, 0);
+  ASSERT_EQ(process.size(), 4U);
+  for (const auto& [pid, name] : process) {
+    const bool predicted = name.find("predicted") != std::string::npos;
+    EXPECT_GT(count[pid]["compute"], 4) << name;
+    EXPECT_GT(count[pid]["communication"], 2) << name;
+    EXPECT_GT(count[pid]["memory"], 2) << name;
+    EXPECT_EQ(count[pid]["part"], predicted ? 0 : 8) << name;
+  }
+}
+
 // A program so small that one device would be faster runs on as many as were asked for.
 TEST_F(RunDevices, AsManyAsAskedFor) {
   write("tiny.cad",

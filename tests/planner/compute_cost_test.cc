@@ -92,5 +92,37 @@ TEST(ComputeCost, WhatOverlapLeaves) {
   EXPECT_EQ(exposed_seconds(0, 1), 0.0);
 }
 
+// A CPU's figures are what was measured: no part of a peak is taken.
+TEST(ComputeCost, AShareOfACpu) {
+  Device cpu;
+  cpu.bandwidth = 10e9;
+  cpu.flops["f32"] = 100e9;
+  cpu.cpu = CpuRates{5e9, 50e9, 25e9, 20e9, 1e6, 40e9};
+  const ir::DType f32 = ir::DType::kF32;
+  const Work large = product(1000, 1000, 1000, f32);
+  EXPECT_DOUBLE_EQ(compute_seconds(cpu, large), 2e9 / 100e9 + 4 * 3e6 / 20e9);
+  // two small products of a batch, and the same multiply-adds in one
+  Work two = product(100, 100, 100, f32);
+  two.matmul_flops *= 2;
+  EXPECT_DOUBLE_EQ(compute_seconds(cpu, two), 4e6 / 100e9 + 2 * 4 * 3e4 / 20e9);
+  Work attention;
+  attention.attention_flops = 1e9;
+  attention.other_flops = 1e8;
+  attention.shown = 0.5;
+  EXPECT_DOUBLE_EQ(compute_seconds(cpu, attention), 1e9 / 50e9 + 0.5e8 / 5e9);
+  attention.backward = true;
+  EXPECT_DOUBLE_EQ(compute_seconds(cpu, attention), 1e9 / 25e9 + 0.5e8 / 5e9);
+  // in the caches, beyond them, between
+  const auto streaming = [&](double bytes) {
+    Work work;
+    work.bytes = bytes;
+    return compute_seconds(cpu, work);
+  };
+  EXPECT_DOUBLE_EQ(streaming(1e6), 1e6 / 40e9);
+  EXPECT_DOUBLE_EQ(streaming(2e6), 2e6 / 10e9);
+  EXPECT_DOUBLE_EQ(streaming(1.5e6), 0.75e6 / 40e9 + 0.75e6 / 10e9);
+  EXPECT_DOUBLE_EQ(streaming(1e9), 0.1);
+}
+
 }  // namespace
 }  // namespace cad::planner

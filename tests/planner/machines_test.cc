@@ -142,8 +142,39 @@ TEST(Machines, TheHostInShares) {
   EXPECT_DOUBLE_EQ(guess->device.memory, 32e9);
   EXPECT_DOUBLE_EQ(guess->device.flops.at("f32"),
                    host_cluster({4, 64e9}, {}, 1)->device.flops.at("f32"));
+  // wider vectors, faster products
+  EXPECT_GT(host_cluster({2, 64e9, 16}, {}, 1)->device.flops.at("f32"),
+            host_cluster({2, 64e9, 8}, {}, 1)->device.flops.at("f32"));
+  // three devices of four cores have one each: the fourth idles
+  EXPECT_DOUBLE_EQ(host_cluster({4, 64e9}, {}, 3)->device.flops.at("f32"),
+                   host_cluster({4, 64e9}, {}, 4)->device.flops.at("f32"));
   // seven devices of four cores still make meshes
   EXPECT_TRUE(meshes(*host_cluster({4, 64e9}, {}, 7), 7).ok());
+}
+
+// What `colauto probe` writes: rates of a CPU, and a link for each number of devices.
+TEST(Machines, AProbedHost) {
+  const std::optional<std::string> probed =
+      "device host { memory: 16 GB, f32: 200 GFLOPS, packing: 40 GB/s, attention: 100 GFLOPS,\n"
+      "  attention_grad: 80 GFLOPS, pointwise: 10 GFLOPS, bandwidth: 20 GB/s, cache: 8 MB,\n"
+      "  cache_bandwidth: 100 GB/s }\n"
+      "cluster host { device: host, intra: link(10 GB/s, 9 us) }\n"
+      "cluster host_2 { device: host, per_node: 2, intra: link(6 GB/s, 4 us) }\n"
+      "cluster host_4 { device: host, per_node: 4, intra: link(2 GB/s, 20 us) }\n";
+  const Host host{2, 64e9};
+  const auto four = host_cluster(host, probed, 4);
+  ASSERT_TRUE(four.ok());
+  EXPECT_EQ(*four->intra, (Link{2e9, 20e-6}));
+  EXPECT_EQ(*host_cluster(host, probed, 2)->intra, (Link{6e9, 4e-6}));
+  EXPECT_EQ(*host_cluster(host, probed, 3)->intra, (Link{4e9, 4e-6})) << "what two get, in three";
+  EXPECT_EQ(*host_cluster(host, probed, 8)->intra, (Link{1e9, 20e-6}));
+  const CpuRates& cpu = *four->device.cpu;
+  EXPECT_DOUBLE_EQ(cpu.pointwise, 2.5e9);
+  EXPECT_DOUBLE_EQ(cpu.attention, 25e9);
+  EXPECT_DOUBLE_EQ(cpu.attention_grad, 20e9);
+  EXPECT_DOUBLE_EQ(cpu.packing, 10e9);
+  EXPECT_DOUBLE_EQ(cpu.cache, 2e6);
+  EXPECT_DOUBLE_EQ(cpu.cache_bandwidth, 25e9);
 }
 
 TEST(Machines, BrokenTexts) {

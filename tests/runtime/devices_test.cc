@@ -281,7 +281,7 @@ TEST(Devices, TracesShowCollectivesBesideSteps) {
   const Program program = compile(g, {});
   const DeviceTensors inputs = random_device_inputs(g);
   ThreadWorld world(2);
-  std::vector<DeviceTrace> traces{{0, {}}, {1, {}}};
+  std::vector<DeviceTrace> traces{{0, {}, {}}, {1, {}, {}}};
   const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
     backend::Run run;
     run.comm = &device.comm;
