@@ -59,10 +59,11 @@ struct StepInfo {
     kCollective,
     kLoop
   } kind = Kind::kOther;
-  bool backward = false;  // the loss does not need it
-  uint32_t axes = 0;      // of a collective: those of Graph::mesh
-  std::string name;       // "contract", "kernel add+mul+exp", "attention"
-  std::string scope;      // "h.{}.block.attention"
+  bool backward = false;   // the loss does not need it
+  uint32_t axes = 0;       // of a collective: those of Graph::mesh
+  std::string name;        // "contract", "kernel add+mul+exp", "attention"
+  std::string scope;       // "h.{}.block.attention"
+  std::string last_scope;  // of a kernel: of the last of its ops; else the same
   Span span;
   int32_t depth = 0;
   double flops = 0, bytes = 0;  // of one execution

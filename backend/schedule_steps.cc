@@ -50,6 +50,7 @@ int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::s
   info.axes = info.kind == Kind::kCollective ? node.attrs.axes : 0;
   info.backward = forward_[static_cast<size_t>(step.nodes.front().index)] == 0;
   info.scope = node.scope;
+  info.last_scope = graph_.node(step.nodes.back()).scope;
   info.span = node.span;
   info.depth = r.depth;
   info.times = r.times;

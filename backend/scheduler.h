@@ -142,6 +142,7 @@ class Scheduler {
   const Partition& partition_;
   int threads_;
   bool overlap_;
+  std::vector<char> forward_;      // forward_nodes(graph_)
   std::vector<Address> places_;    // by value, bases only
   std::vector<int32_t> last_use_;  // by value, bases only: step of its region, `end` for results
   std::vector<int32_t> uses_;      // by value, bases only: operands and results that read it

@@ -69,7 +69,7 @@ class Comparer {
       if (step.kind == StepInfo::Kind::kCollective) {
         measured_collective(program, step, s);
       } else if (work > 0) {
-        ComparedOps& row = ops(step.scope, kind_name(step.kind));
+        ComparedOps& row = ops(step.last_scope, kind_name(step.kind));
         (step.backward ? row.backward : row.forward).measured += work;
         out_.compute.measured += work;
       }
@@ -165,7 +165,8 @@ class Comparer {
     }
     for (const planner::PlanOp& op : plan.ops) {
       if (op.forward_s + op.backward_s + op.recompute_s <= 0) continue;
-      ComparedOps& row = ops(op.path, kinds[op.group]);
+      // an op outside of all layers stands under its own name in a plan
+      ComparedOps& row = ops(op.path == op.op ? "" : op.path, kinds[op.group]);
       const double n = times[static_cast<size_t>(op.body)];
       row.forward.predicted += n * op.forward_s;
       row.backward.predicted += n * (op.backward_s + op.recompute_s);

@@ -35,6 +35,7 @@ std::string device_section(const Probe& probe) {
   text += fmt::format(
       "  attention: {:.1f} GFLOPS, attention_grad: {:.1f} GFLOPS, pointwise: {:.2f} GFLOPS,\n",
       probe.attention / 1e9, probe.attention_grad / 1e9, probe.pointwise / 1e9);
+  text += fmt::format("  random: {:.3f} GB/s,\n", probe.random / 1e9);
   text += fmt::format("  bandwidth: {:.2f} GB/s", probe.bandwidth / 1e9);
   if (probe.cache > 0)
     text += fmt::format(", cache: {:.2f} MB, cache_bandwidth: {:.2f} GB/s", probe.cache / 1e6,
@@ -114,6 +115,7 @@ json probe_json(const Probe& probe, const std::string& file) {
           {"cache", probe.cache},
           {"cache_bandwidth", probe.cache_bandwidth},
           {"pointwise", probe.pointwise},
+          {"random", probe.random},
           {"attention", probe.attention},
           {"attention_grad", probe.attention_grad},
           {"fork_join_s", probe.fork_join},

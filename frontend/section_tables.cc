@@ -48,6 +48,7 @@ const std::vector<SectionTable>& section_tables() {
         {"attention", K::kFlops},
         {"attention_grad", K::kFlops},
         {"packing", K::kBandwidth},
+        {"random", K::kBandwidth},
         {"cache", K::kBytes},
         {"cache_bandwidth", K::kBandwidth}},
        {},

@@ -27,6 +27,7 @@ struct CpuRates {
   double pointwise = 0;       // operations a second of fused loops whose data are in the caches
   double attention = 0;       // operations a second of fused attention
   double attention_grad = 0;  // and of its gradient
+  double random = 0;          // bytes a second of f32 random numbers, drawn anew wherever used
   double packing = 0;         // bytes a second of operands and results that a product brings in and
                               // out, beside its multiply-adds
   double cache = 0;           // bytes: what one kernel leaves there is there for the next

@@ -44,6 +44,7 @@ double cpu_seconds(const Device& device, const Work& work) {
   }
   compute += work.attention_flops / (work.backward ? cpu.attention_grad : cpu.attention);
   compute += work.other_flops * work.shown / cpu.pointwise;
+  compute += work.draws * work.shown * 4 / cpu.random;
   const double beyond =
       cpu.cache > 0 ? std::clamp(work.bytes / cpu.cache - 1, 0.0, 1.0) : 1.0;  // of the bytes
   const double memory =

@@ -26,11 +26,16 @@ struct CostConstants {
 };
 const CostConstants& fitted_constants();
 
+// Queries that our CPU kernels of attention take together: of a causal mask they skip what all of
+// them skip.
+inline constexpr double kCpuAttentionTile = 64;
+
 // One op (or one fused kernel) with a device's own share of the extents.
 struct Work {
   double matmul_flops = 0;     // of contractions, 2 a multiply-add
   double attention_flops = 0;  // of fused attention: its two products, all of them
   double other_flops = 0;      // pointwise, reductions
+  double draws = 0;            // random numbers
   double bytes = 0;            // read and written in device memory; of a fused chain what is left
   ir::DType dtype = ir::DType::kF32;  // of the operands: chooses the rate
   double m = 0, n = 0, k = 0;         // of the contraction, batch dims left out; 0: large

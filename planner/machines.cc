@@ -50,6 +50,7 @@ CpuRates cpu_rates(const Device& device, const std::map<std::string, double>& gi
   cpu.pointwise = figure("pointwise", products / 12);
   cpu.attention = figure("attention", products / 2);
   cpu.attention_grad = figure("attention_grad", products / 2);
+  cpu.random = figure("random", products / 180);
   cpu.packing = figure("packing", products / 10);
   cpu.cache = figure("cache", 0);
   cpu.cache_bandwidth = figure("cache_bandwidth", 4 * device.bandwidth);
@@ -267,8 +268,8 @@ void take_share(Device& device, double share) {
   device.bandwidth /= share;
   for (auto& [name, rate] : device.flops) rate /= share;
   CpuRates& cpu = *device.cpu;
-  for (double* figure : {&cpu.pointwise, &cpu.attention, &cpu.attention_grad, &cpu.packing,
-                         &cpu.cache, &cpu.cache_bandwidth})
+  for (double* figure : {&cpu.pointwise, &cpu.attention, &cpu.attention_grad, &cpu.random,
+                         &cpu.packing, &cpu.cache, &cpu.cache_bandwidth})
     *figure /= share;
 }
 

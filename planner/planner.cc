@@ -410,6 +410,8 @@ CostModel cost_model(const Device& device, const CostConstants& constants) {
   model.memory_bandwidth = device.bandwidth * (device.cpu ? 1 : constants.memory_peak);
   // devices of a host are shares of its cores, which are the ones that move the bytes
   model.overlap = device.cpu ? 0 : constants.overlap;
+  model.attention_tile = device.cpu ? kCpuAttentionTile : 0;
+  model.epilogues = !device.cpu;  // our own products do not
   return model;
 }
 

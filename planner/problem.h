@@ -38,6 +38,8 @@ struct CostModel {
   // Part of the parameters' collectives that runs behind compute, at most as long as that compute:
   // planner/compute_cost.h.
   double overlap = 0;
+  double attention_tile = 0;  // queries that a causal mask's skipping treats alike
+  bool epilogues = true;      // products add biases and the like where they write their results
   bool every_contraction = false;  // leaves no axis unused by a contraction that can use it
 };
 

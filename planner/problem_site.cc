@@ -40,7 +40,7 @@ struct GradientWork {
 struct NodeWork {
   double matmul = 0, other = 0;  // forward, whole
   double back_matmul = 0, back_other = 0, back_bytes = 0;
-  double bytes = 0;
+  double bytes = 0, draws = 0;
   std::vector<GradientWork> gradients;  // by operand, each by itself
 };
 
@@ -112,6 +112,7 @@ class SiteBuilder {
     w.other = cost.other.at(b);
     w.bytes = cost.read.at(b) + cost.written.at(b);
     const ir::Node& n = g_.node(site_.nodes[i]);
+    w.draws = drawn(n, b);
     w.gradients.resize(n.operands.size());
     double share = 0, parts = 0;  // gradients nobody wants are not computed
     for (size_t k = 0; k < n.operands.size(); ++k) {
@@ -133,6 +134,18 @@ class SiteBuilder {
       w.back_bytes = (back.read.at(b) + back.written.at(b)) * share / parts;
     }
     work_.push_back(w);
+  }
+
+  // Random numbers: one an element of the result, or of attention's probabilities.
+  [[nodiscard]] double drawn(const ir::Node& n, const std::vector<double>& extents) const {
+    const bool attention = n.op == ir::Op::kAttention && n.attrs.p.number() != 0.0;
+    const bool random = n.op == ir::Op::kDropout || n.op == ir::Op::kNormal ||
+                        n.op == ir::Op::kUniform || n.op == ir::Op::kBernoulli;
+    if (!attention && !random) return 0;
+    double elements = 1;
+    for (DimId d : attention ? n.attrs.probs : g_.type(n.results[0]).dims)
+      elements *= extents[static_cast<size_t>(d.index)];
+    return elements;
   }
 
   // Dims of the site's values, renamed ones together.
@@ -404,6 +417,7 @@ class SiteBuilder {
     for (size_t i = 0; i < work_.size(); ++i) {
       matmul_of(forward) += work_[i].matmul * strategies[i].share;
       forward.other_flops += work_[i].other * strategies[i].share;
+      forward.draws += work_[i].draws * strategies[i].share;
       whole += work_[i].bytes;
     }
     if (!site_.light && whole > 0)  // a gather reads rows
@@ -414,7 +428,7 @@ class SiteBuilder {
       forward.attention_flops *= hidden_part();
       forward.shown = hidden_part();
     }
-    o.forward_s = site_.epilogue ? 0 : c_.model.seconds(forward);
+    o.forward_s = site_.epilogue && c_.model.epilogues ? 0 : c_.model.seconds(forward);
     if (site_.active) {
       o.backward_s = is_contraction() ? product_gradients(forward, strategies[0])
                                       : c_.model.seconds(backward_work(o, strategies, forward));
@@ -424,6 +438,7 @@ class SiteBuilder {
       Work alone;
       alone.dtype = forward.dtype;
       alone.other_flops = (work_[i].other + work_[i].matmul) * strategies[i].share;
+      alone.draws = work_[i].draws * strategies[i].share;
       alone.kernels = 0;
       const double s = site_.light ? c_.model.seconds(alone) : o.forward_s;
       o.again_s.push_back(static_cast<float>(s + again_comm[i]));
@@ -463,6 +478,7 @@ class SiteBuilder {
     for (size_t i = 0; i < work_.size(); ++i) {
       matmul_of(work) += work_[i].back_matmul * strategies[i].share;
       work.other_flops += work_[i].back_other * strategies[i].share;
+      work.draws += work_[i].draws * strategies[i].share;  // masks are not kept
       whole += work_[i].bytes;
       back += work_[i].back_bytes;
     }
@@ -529,9 +545,14 @@ class SiteBuilder {
   [[nodiscard]] bool is_attention() const {
     return g_.node(site_.nodes[0]).op == ir::Op::kAttention;
   }
-  // Kernels skip the blocks that a causal mask hides.
+  // Kernels skip the blocks that a causal mask hides, as far as whole tiles of queries do not see
+  // them.
   [[nodiscard]] double hidden_part() const {
-    return g_.node(site_.nodes[0]).attrs.causal ? 0.5 : 1;
+    const ir::Node& n = g_.node(site_.nodes[0]);
+    if (!n.attrs.causal) return 1;
+    const auto queries =
+        static_cast<double>(c_.extents[static_cast<size_t>(n.attrs.dims[0].index)]);
+    return std::min(1.0, 0.5 * (1 + c_.model.attention_tile / std::max(queries, 1.0)));
   }
 
   // Rows of queries, rows of keys, channels of a head.

@@ -26,6 +26,7 @@ constexpr Shape kFlat[] = {
     {1024, 256, 64}, {1024, 1024, 192}, {1024, 768, 768}, {192, 768, 1024}, {512, 4096, 256}};
 constexpr ir::DType kTypes[] = {ir::DType::kF32, ir::DType::kBF16, ir::DType::kF16};
 constexpr int64_t kStreamElements = int64_t{16} << 20;  // 64 MiB an array, three of them
+constexpr size_t kRotated = size_t{96} << 20;           // bytes of operands, beyond the caches
 constexpr int kLeast = 3, kMost = 200;                  // measurements of one figure
 
 double now() {
@@ -54,13 +55,20 @@ double measure_product(ir::DType dtype, const Shape& shape, double budget, Threa
   const auto bytes = [&](int64_t elements) {
     return static_cast<size_t>(elements * ir::dtype_bytes(dtype));
   };
-  // zeros: every multiply-add takes the same time whatever it multiplies
-  const std::vector<std::byte> a(bytes(shape.m * shape.k)), b(bytes(shape.k * shape.n));
-  std::vector<std::byte> c(bytes(shape.m * shape.n));
+  // zeros: every multiply-add takes the same time whatever it multiplies. Each run reads and writes
+  // other memory, as in a training step: caches hold what was used last, not what comes next.
+  const size_t a = bytes(shape.m * shape.k), b = bytes(shape.k * shape.n),
+               c = bytes(shape.m * shape.n);
+  const size_t one = (a + b + c + 4095) / 4096 * 4096;
+  const size_t copies = std::max<size_t>(1, kRotated / one);
+  std::vector<std::byte> memory(copies * one);
+  size_t next = 0;
   const GemmPlan plan = plan_gemm({}, {{shape.m, shape.k, 0, shape.n}}, {{shape.n, 0, 1, 1}},
                                   {{shape.k, 1, shape.n, 0}}, dtype, dtype, dtype);
-  const double seconds =
-      median_seconds(budget, [&] { run_gemm(plan, a.data(), b.data(), c.data(), false, pool); });
+  const double seconds = median_seconds(budget, [&] {
+    std::byte* at = memory.data() + next++ % copies * one;
+    run_gemm(plan, at, at + a, at + a + b, false, pool);
+  });
   return plan.flops() / seconds;
 }
 
@@ -82,8 +90,9 @@ double measure_bandwidth(int64_t elements, double budget, ThreadPool& pool) {
 // Bandwidth within the caches, and how large they are: the most bytes in all that are moved faster
 // than halfway (by ratio) between caches and memory.
 void measure_cache(Probe& probe, double budget, ThreadPool& pool) {
-  constexpr int kDoublings = 8;
-  const int64_t least = int64_t{32} * 1024 * pool.size();  // elements: 384 KiB a thread in all
+  // From 3 MiB a thread in all: tensors of layers are too large for the innermost caches.
+  constexpr int kDoublings = 5;
+  const int64_t least = int64_t{256} * 1024 * pool.size();  // elements of an array
   for (int i = 0; i < kDoublings; ++i) {
     const int64_t elements = least << i;
     if (elements >= kStreamElements) break;
@@ -197,6 +206,7 @@ Probe probe_host(double seconds) {
   const KernelRates kernels =
       measure_kernels(pool, [&](const auto& f) { return median_seconds(share / 2, f); });
   probe.pointwise = kernels.pointwise;
+  probe.random = kernels.random;
   probe.attention = kernels.attention;
   probe.attention_grad = kernels.attention_grad;
   for (const Shape& shape : kFlat) {

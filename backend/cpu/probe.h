@@ -46,6 +46,7 @@ struct Probe {
   double cache_bandwidth = 0;  // bytes a second, read and written, arrays within the caches
   double pointwise = 0;        // operations a second of a fused loop
   double attention = 0, attention_grad = 0;  // and of fused attention
+  double random = 0;                         // bytes a second of f32 random numbers
   double fork_join = 0;                      // seconds: an empty job on all threads
   std::vector<ProbedProduct> products;
   std::vector<ProbedCollective> all_reduces;  // 2, 4, 8 devices, and one a core where that is more

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "ir/builder.h"
 #include "ir/cost.h"
+#include "planner/compute_cost.h"
 
 namespace cad::backend {
 namespace {
@@ -17,7 +18,9 @@ namespace {
 using ir::DimId;
 using ir::ValueId;
 
-constexpr double kCausal = 0.5;  // what a causal mask leaves
+constexpr int64_t kLength = 256;
+// What a causal mask leaves.
+constexpr double kCausal = 0.5 * (1 + planner::kCpuAttentionTile / kLength);
 
 // A graph whose inputs are f32 tensors, with memory for them and for its results.
 class Bench {
@@ -104,17 +107,31 @@ double pointwise_rate(ThreadPool& pool,
   return rate_of(bench.cost().other.at(bench.extents()), seconds);
 }
 
+double random_rate(ThreadPool& pool,
+                   const std::function<double(const std::function<void()>&)>& median) {
+  Bench bench;
+  const int64_t elements = int64_t{32768} * pool.size();
+  const ValueId x = bench.input({bench.dim("N", elements)});
+  ir::Attrs attrs;
+  attrs.scalar = 0.1;
+  attrs.p = 0.1;
+  attrs.site = "probe";
+  bench.output({bench.b.make(ir::Op::kDropout, {x}, attrs)});
+  return 4 * static_cast<double>(elements) / std::max(bench.seconds(pool, median, {}), 1e-9);
+}
+
 }  // namespace
 
 KernelRates measure_kernels(ThreadPool& pool,
                             const std::function<double(const std::function<void()>&)>& median) {
   KernelRates rates;
   rates.pointwise = pointwise_rate(pool, median);
+  rates.random = random_rate(pool, median);
   std::vector<std::vector<float>> kept;  // out, lse
   for (const bool backward : {false, true}) {
     Bench bench;
-    const DimId rows = bench.dim("B", 2), heads = bench.dim("H", 6), t = bench.dim("T", 256),
-                s = bench.dim("S", 256), k = bench.dim("K", 64), v = bench.dim("E", 64);
+    const DimId rows = bench.dim("B", 2), heads = bench.dim("H", 6), t = bench.dim("T", kLength),
+                s = bench.dim("S", kLength), k = bench.dim("K", 64), v = bench.dim("E", 64);
     const ValueId q = bench.input({rows, heads, t, k}), key = bench.input({rows, heads, s, k}),
                   value = bench.input({rows, heads, s, v});
     ir::Attrs attrs;
@@ -127,7 +144,7 @@ KernelRates measure_kernels(ThreadPool& pool,
       const ValueId out = bench.input({rows, heads, t, v}), lse = bench.input({rows, heads, t}),
                     g = bench.input({rows, heads, t, v});
       bench.output(bench.b.make_all(ir::Op::kAttentionGrad, {q, key, value, out, lse, g}, attrs));
-      const size_t elements = size_t{2} * 6 * 256 * 64;
+      const size_t elements = size_t{2} * 6 * kLength * 64;
       inputs.assign(3, std::vector<float>(elements, 0.1F));
       inputs.insert(inputs.end(), kept.begin(), kept.end());
     } else {

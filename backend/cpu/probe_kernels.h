@@ -12,6 +12,7 @@ class ThreadPool;
 // Operations a second by the counts of ir/op_costs.h.
 struct KernelRates {
   double pointwise = 0;       // of tanh and what stands around it in a GELU, 256 KiB a thread
+  double random = 0;          // bytes a second of dropout's random numbers
   double attention = 0;       // products of causal attention: 256 queries, heads of 64 channels;
   double attention_grad = 0;  // its softmax taken off at the rate of `pointwise`
 };

@@ -97,7 +97,7 @@ TEST(ComputeCost, AShareOfACpu) {
   Device cpu;
   cpu.bandwidth = 10e9;
   cpu.flops["f32"] = 100e9;
-  cpu.cpu = CpuRates{5e9, 50e9, 25e9, 20e9, 1e6, 40e9};
+  cpu.cpu = CpuRates{5e9, 50e9, 25e9, 2e9, 20e9, 1e6, 40e9};
   const ir::DType f32 = ir::DType::kF32;
   const Work large = product(1000, 1000, 1000, f32);
   EXPECT_DOUBLE_EQ(compute_seconds(cpu, large), 2e9 / 100e9 + 4 * 3e6 / 20e9);
@@ -112,6 +112,9 @@ TEST(ComputeCost, AShareOfACpu) {
   EXPECT_DOUBLE_EQ(compute_seconds(cpu, attention), 1e9 / 50e9 + 0.5e8 / 5e9);
   attention.backward = true;
   EXPECT_DOUBLE_EQ(compute_seconds(cpu, attention), 1e9 / 25e9 + 0.5e8 / 5e9);
+  Work dropout;
+  dropout.draws = 1e6;
+  EXPECT_DOUBLE_EQ(compute_seconds(cpu, dropout), 4e6 / 2e9);
   // in the caches, beyond them, between
   const auto streaming = [&](double bytes) {
     Work work;
