@@ -17,6 +17,12 @@ int threads_of_device(int local_devices, int asked, int sharing) {
   return std::max(1, ThreadPool::available_cores() / std::max(1, local_devices * sharing));
 }
 
+Diagnostic ended_by_another(const std::string& why) {
+  Diagnostic error = make_error(DiagId::E1001, why, kExitRunFailed);
+  error.note("what was saved before is intact: `--resume` goes on from there");
+  return error;
+}
+
 namespace {
 
 class Run {
@@ -42,7 +48,7 @@ class Run {
         why = e.what();
       }
       // before the communicator is left: it would wait for the others
-      if (!why.empty()) world_.fail(fmt::format("device {}: {}", number, why));
+      if (!why.empty()) world_.fail(fmt::format("{}: {}", world_.name_of(number), why));
     }
     if (!error) return;
     const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/comm/world.h"
 #include "backend/cpu/thread_pool.h"
@@ -39,5 +40,24 @@ int threads_of_device(int local_devices, int asked, int sharing = 1);
 // the others end then.
 DevicesOutcome run_on_devices(World& world, int threads_per_device,
                               const std::function<Status(Device&)>& f);
+
+// E1001, for a device that ended because of another one.
+Diagnostic ended_by_another(const std::string& why);
+
+// Of what the devices of this process came to: the error that one of them came to by itself, rather
+// than that another one had one; else the first's value.
+template <class T>
+Result<T> first_of(std::vector<std::optional<Result<T>>>& results, const DevicesOutcome& all) {
+  std::optional<Diagnostic> second_hand;
+  for (std::optional<Result<T>>& result : results) {
+    if (!result || result->ok()) continue;
+    if (result->error().id != DiagId::E1001) return std::move(result->error());
+    second_hand = result->error();
+  }
+  if (second_hand) return std::move(*second_hand);
+  if (all.error) return *all.error;
+  if (all.failure) return ended_by_another(*all.failure);
+  return std::move(*results.front());
+}
 
 }  // namespace cad::backend

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "backend/spmd/lower.h"
 #include "base/check.h"
 
@@ -133,6 +136,18 @@ int Parameters::find(const std::string& local) const {
     if (list_[i].local == local) return static_cast<int>(i);
   }
   return -1;
+}
+
+std::string Parameters::layouts_text() const {
+  std::string text;
+  const auto axes = [](const planner::Layout& layout) {
+    return fmt::format("{}/{}", fmt::join(layout.axis, ","), layout.order);
+  };
+  for (const Parameter& p : list_) {
+    text += fmt::format("{} {}: {} {} {}\n", p.local, p.iterations, axes(p.storage_layout),
+                        axes(p.gradient_layout), axes(p.optimizer_layout));
+  }
+  return text;
 }
 
 int64_t Parameters::count() const {

@@ -62,7 +62,9 @@ class Parameters {
   [[nodiscard]] std::vector<Parameter>& all() { return list_; }
   [[nodiscard]] const std::vector<Parameter>& all() const { return list_; }
   [[nodiscard]] int find(const std::string& local) const;  // -1 if absent
-  [[nodiscard]] int64_t count() const;                     // elements of kParam, of the whole
+  // How they lie on the mesh, a line each: equal texts, equal layouts.
+  [[nodiscard]] std::string layouts_text() const;
+  [[nodiscard]] int64_t count() const;  // elements of kParam, of the whole
 
  private:
   std::vector<Parameter> list_;

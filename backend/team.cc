@@ -39,7 +39,8 @@ Status Team::agree(Status mine, const char* what) const {
   if (!mine.ok()) return mine;
   for (size_t d = 0; d < all.size(); ++d) {
     if (all[d].failed == 0) continue;
-    return make_error(DiagId::E1001, fmt::format("device {}, {}: {}", d, what, all[d].text),
+    return make_error(DiagId::E1001,
+                      fmt::format("{}, {}: {}", name_of(static_cast<int>(d)), what, all[d].text),
                       kExitRunFailed);
   }
   return Ok{};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -25,6 +26,10 @@ class Team {
     return comm_ == nullptr || device() == comm_->world().first_device();
   }
   [[nodiscard]] Communicator* comm() const { return comm_; }
+  // "device 3", with several processes "device 3 (rank 1)".
+  [[nodiscard]] std::string name_of(int device) const {
+    return comm_ == nullptr ? "the device" : comm_->world().name_of(device);
+  }
 
   // The same kind of fact of every device, in device order; all call it in the same order. Throws
   // WorldFailed. `what`: for messages.

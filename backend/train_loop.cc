@@ -177,15 +177,9 @@ Status check_equal(const Trainer& trainer, const TrainLoopOptions& options,
   const Team& team = trainer.team();
   if (team.comm() == nullptr) return Ok{};
   const ir::TrainSpec& spec = trainer.spec();
-  std::string plan =
-      fmt::format("plan {}\nmesh {}\n", trainer.options().plan->name, trainer.mesh().str());
-  for (const Parameter& p : trainer.parameters().all()) {
-    const auto axes = [](const planner::Layout& layout) {
-      return fmt::format("{}/{}", fmt::join(layout.axis, ","), layout.order);
-    };
-    plan += fmt::format("{} {}: {} {} {}\n", p.local, p.iterations, axes(p.storage_layout),
-                        axes(p.gradient_layout), axes(p.optimizer_layout));
-  }
+  const std::string plan =
+      fmt::format("plan {}\nmesh {}\n", trainer.options().plan->name, trainer.mesh().str()) +
+      trainer.parameters().layouts_text();
   std::string settings =
       fmt::format("--steps {}\n--save {}\n--resume {}\n--debug-nan {}\n",
                   options.stop_at.value_or(-1), options.save_folder,
@@ -209,7 +203,8 @@ Status check_equal(const Trainer& trainer, const TrainLoopOptions& options,
 // agreed on (Team::agree, facts of a step), so that every device returns one by itself.
 Status or_end_all(const Team& team, Status status) {
   if (!status.ok() && team.comm() != nullptr) {
-    team.comm()->world().fail(fmt::format("device {}: {}", team.device(), status.error().message));
+    team.comm()->world().fail(
+        fmt::format("{}: {}", team.name_of(team.device()), status.error().message));
   }
   return status;
 }
@@ -269,6 +264,7 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   CAD_TRY_VOID(open_folder(loop, options.resume));
   CAD_TRY_VOID(trainer.start(warnings));
   if (options.resume) CAD_TRY_VOID(resume(loop, checkpoint, warnings));
+  CAD_TRY_VOID(trainer.check_replicas());
   if (team.first()) on_warnings(warnings);
   const int64_t stop_at = options.stop_at.value_or(trainer.total_steps());
   std::optional<InterruptGuard> interrupts;
@@ -300,26 +296,6 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   return outcome;
 }
 
-// Of what the devices of this process came to: the error that one of them came to by itself, rather
-// than that another one had one.
-Result<TrainOutcome> first_of(std::vector<std::optional<Result<TrainOutcome>>>& results,
-                              const DevicesOutcome& all) {
-  std::optional<Diagnostic> second_hand;
-  for (std::optional<Result<TrainOutcome>>& result : results) {
-    if (!result || result->ok()) continue;
-    if (result->error().id != DiagId::E1001) return std::move(result->error());
-    second_hand = result->error();
-  }
-  if (second_hand) return std::move(*second_hand);
-  if (all.error) return *all.error;
-  if (all.failure) {
-    Diagnostic error = make_error(DiagId::E1001, *all.failure, kExitRunFailed);
-    error.note("what was saved before is intact: `--resume` goes on from there");
-    return error;
-  }
-  return std::move(*results.front());
-}
-
 }  // namespace
 
 Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
@@ -334,7 +310,8 @@ Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
   if (trainer.ok()) return train(std::move(*trainer), options, on_warnings);
   // Other processes must not wait for devices that never come.
   if (world != nullptr)
-    world->fail(fmt::format("device {}: {}", world->first_device(), trainer.error().message));
+    world->fail(
+        fmt::format("{}: {}", world->name_of(world->first_device()), trainer.error().message));
   return std::move(trainer.error());
 }
 

@@ -84,6 +84,9 @@ class Trainer {
   Result<StepReport> step();
   [[nodiscard]] std::vector<EvalReport> evaluate_all();
   [[nodiscard]] EvalReport evaluate(size_t eval);
+  // Of several devices: those that hold the same block of a parameter hold the same bits of it, as
+  // they must from the first step on (ranks read files of their own). E1002.
+  [[nodiscard]] Status check_replicas() const;
   // E0701 when the report holds a loss that is not finite.
   Status check_finite(size_t eval, const EvalReport& report);
   // Views into run memory; valid until the next step.
@@ -98,6 +101,7 @@ class Trainer {
   [[nodiscard]] const Parameters& parameters() const { return parameters_; }
   [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
   [[nodiscard]] const DataSet& data() const { return *data_; }
+  [[nodiscard]] const DataSet& eval_data(size_t eval) const { return *evals_[eval].data; }
   [[nodiscard]] int64_t steps_done() const { return steps_done_; }
   [[nodiscard]] int64_t total_steps() const { return total_steps_; }  // the program's
   [[nodiscard]] int64_t rows_per_step() const { return data_->batch() * spec_->accumulate; }
@@ -155,11 +159,11 @@ class Trainer {
 
   Diagnostic not_finite(DiagId id, const std::string& what, double value);
   void find_first_op();
-  [[nodiscard]] int first_finder() const;
   [[nodiscard]] bool anywhere(bool here) const;  // on any device
   static std::shared_ptr<PlainProgram> make_plain();
   // "`x` holds nan at row 3 of its data", of `count` rows from the run's row `first` on.
   std::optional<std::string> odd_data(const DataSet& data, int64_t first, int64_t count);
+  bool reads_odd_data();
   std::optional<std::string> odd_parameter() const;
 
   std::shared_ptr<const ir::TrainSpec> spec_;

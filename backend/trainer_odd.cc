@@ -3,6 +3,7 @@
 // backend/trainer.h.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -15,8 +16,25 @@ namespace cad::backend {
 namespace {
 
 const char* odd_name(double value) {
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  // another device's sum may be odd where this one's is not
+  return std::isfinite(value) ? "not finite"
+         : std::isnan(value)  ? "nan"
+         : value > 0          ? "inf"
+                              : "-inf";
 }
+
+// What a device found, as it tells the others.
+struct Finding {
+  int64_t number = INT64_MAX;  // orders finds in an op's result
+  int32_t found = 0;
+  Span span;
+  char text[480] = {};
+  explicit Finding(const std::optional<std::string>& what = std::nullopt) {
+    if (!what) return;
+    found = 1;
+    std::snprintf(text, sizeof text, "%s", what->c_str());
+  }
+};
 
 // The first element that is not finite: its index, or -1; `name` is nan, inf or -inf.
 int64_t first_odd(const std::byte* data, int64_t elements, ir::DType dtype, const char*& name) {
@@ -71,6 +89,22 @@ std::optional<std::string> Trainer::odd_data(const DataSet& data, int64_t first,
   return std::nullopt;
 }
 
+// Whether it is this device that reads the odd rows of this step: its own blocks hold one.
+bool Trainer::reads_odd_data() {
+  for (int64_t i = 0; i < spec_->accumulate; ++i) {
+    data_->load(rows_done_ + i * data_->batch(), train_.slices(), pool_);
+    for (const DataSlice& slice : train_.slices()) {
+      const ir::DType dtype = data_->columns()[slice.column].dtype;
+      const char* name = nullptr;
+      each_stretch(slice.shard, [&](int64_t here, int64_t, int64_t elements) {
+        first_odd(slice.target + here * ir::dtype_bytes(dtype), elements, dtype, name);
+      });
+      if (name != nullptr) return true;
+    }
+  }
+  return false;
+}
+
 // The device's own elements: padding may hold anything.
 std::optional<std::string> Trainer::odd_parameter() const {
   for (const Parameter& p : parameters_.all()) {
@@ -116,39 +150,49 @@ void Trainer::find_first_op() {
   std::swap(train_, plain);
 }
 
-// The device whose first odd value came first in the program; -1: none has any.
-int Trainer::first_finder() const {
-  const std::vector<int64_t> numbers =
-      team_.gather(first_bad_ ? first_bad_->number : INT64_MAX, "a value that is not finite");
-  const auto least = std::min_element(numbers.begin(), numbers.end());
-  return *least == INT64_MAX ? -1 : static_cast<int>(least - numbers.begin());
-}
-
+// The same on every device: all see what each of them found.
 Diagnostic Trainer::not_finite(DiagId id, const std::string& what, double value) {
   Diagnostic error =
       make_error(id, fmt::format("the {} is {} at step {}", what, odd_name(value), steps_done_ + 1),
                  kExitRunFailed);
-  const auto data = odd_data(*data_, rows_done_, rows_per_step());
-  const auto parameter = data ? std::nullopt : odd_parameter();
+  const bool alone = team_.devices() == 1;
+  const auto on = [&](size_t device) {
+    return alone ? "" : " on " + team_.name_of(static_cast<int>(device));
+  };
+  const auto told = [&](const Finding& mine) { return team_.gather(mine, "what is not finite"); };
+  const auto is_find = [](const Finding& finding) { return finding.found != 0; };
   const std::optional<NonFinite> fused = first_bad_;  // with --debug-nan
+  const auto data = odd_data(*data_, rows_done_, rows_per_step());
+  const std::vector<Finding> held = told(Finding(data ? data : odd_parameter()));
+  const auto holder = std::find_if(held.begin(), held.end(), is_find);
   if (data) {
-    error.note(*data);
-  } else if (parameter) {
-    error.note(*parameter);
-  }
-  if (anywhere(data || parameter)) {
-    if (!data && !parameter) error.note("another device's data or parameters hold it");
+    std::string readers;
+    const std::vector<int32_t> reads =
+        team_.gather(alone || reads_odd_data() ? int32_t{1} : int32_t{0}, "who reads it");
+    for (size_t d = 0; d < reads.size(); ++d) {
+      if (reads[d] != 0)
+        readers += (readers.empty() ? "" : ", ") + team_.name_of(static_cast<int>(d));
+    }
+    error.note(alone ? *data : fmt::format("{}, which {} reads", *data, readers));
+  } else if (holder != held.end()) {
+    error.note(holder->text + on(static_cast<size_t>(holder - held.begin())));
   } else {
     find_first_op();
-    const int finder = first_finder();
-    const std::string where = team_.devices() > 1 ? fmt::format(" on device {}", finder) : "";
-    if (finder == team_.device()) {
-      if (first_bad_->span.valid()) error.primary = Label{first_bad_->span, "first here"};
-      error.note(fmt::format(
-          "the first value that is not finite comes from `{}`{}{}", first_bad_->op,
-          first_bad_->scope.empty() ? "" : fmt::format(" in `{}`", first_bad_->scope), where));
-    } else if (finder >= 0) {
-      error.note("the first value that is not finite comes" + where);
+    Finding mine;
+    if (first_bad_) {
+      mine = Finding(
+          fmt::format("the first value that is not finite comes from `{}`{}", first_bad_->op,
+                      first_bad_->scope.empty() ? "" : fmt::format(" in `{}`", first_bad_->scope)));
+      mine.number = first_bad_->number;
+      mine.span = first_bad_->span;
+    }
+    const std::vector<Finding> finds = told(mine);
+    const auto first =
+        std::min_element(finds.begin(), finds.end(),
+                         [](const Finding& a, const Finding& b) { return a.number < b.number; });
+    if (first->found != 0) {
+      if (first->span.valid()) error.primary = Label{first->span, "first here"};
+      error.note(first->text + on(static_cast<size_t>(first - finds.begin())));
     } else if (fused) {
       error.note(
           fmt::format("the first kernel that gives it ends in `{}`: its operations one by "
@@ -172,9 +216,14 @@ Status Trainer::check_finite(size_t index, const EvalReport& report) {
         kExitRunFailed);
     Eval& eval = evals_[index];
     const auto data = odd_data(*eval.data, 0, report.rows);
-    const auto parameter = data ? std::nullopt : odd_parameter();
-    if (data) error.note(*data);
-    if (parameter) error.note(*parameter);
+    const std::vector<Finding> held =
+        team_.gather(Finding(data ? data : odd_parameter()), "what is not finite");
+    for (size_t d = 0; d < held.size(); ++d) {
+      if (held[d].found == 0) continue;
+      const bool where = !data && held.size() > 1;
+      error.note(held[d].text + (where ? " on " + team_.name_of(static_cast<int>(d)) : ""));
+      break;
+    }
     return error;
   }
   return Ok{};

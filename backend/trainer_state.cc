@@ -1,7 +1,13 @@
 // backend/trainer_state.cc -- what a run saves and restores: tensors by their names in the whole,
 // blocks of them as this device has them. See backend/trainer.h and backend/checkpoint.h.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+
 #include <fmt/format.h>
 
+#include "backend/cpu/thread_pool.h"
 #include "backend/initialize.h"
 #include "backend/trainer.h"
 
@@ -72,7 +78,67 @@ struct Entries {
   }
 };
 
+// Of the elements that the device owns, wherever its buffer has them.
+uint64_t digest_of(const Parameter& p, ThreadPool& pool) {
+  const int64_t width = ir::dtype_bytes(p.dtype);
+  std::atomic<uint64_t> sum{0};
+  for (int64_t i = 0; i < p.iterations; ++i) {
+    const std::byte* data = p.data + i * p.iteration_elements * width;
+    each_stretch(p.storage, [&](int64_t here, int64_t there, int64_t count) {
+      pool.split(count, 1 << 14, [&](int64_t begin, int64_t end) {
+        uint64_t part = 0;
+        for (int64_t k = begin; k < end; ++k) {
+          uint64_t bits = 0;
+          std::memcpy(&bits, data + (here + k) * width, static_cast<size_t>(width));
+          bits ^= static_cast<uint64_t>(there + k) * 0x9E3779B97F4A7C15ULL;
+          bits = (bits ^ (bits >> 32)) * 0xD6E8FEB86659FD93ULL;
+          part += bits ^ (bits >> 29);
+        }
+        sum += part;
+      });
+    });
+    sum = sum * 0x100000001b3ULL;
+  }
+  return sum;
+}
+
 }  // namespace
+
+Status Trainer::check_replicas() const {
+  if (team_.devices() == 1) return Ok{};
+  struct Digests {
+    uint64_t of[64] = {};
+  };
+  const std::vector<Parameter>& all = parameters_.all();
+  for (size_t begin = 0; begin < all.size(); begin += std::size(Digests{}.of)) {
+    const size_t end = std::min(all.size(), begin + std::size(Digests{}.of));
+    Digests mine;
+    for (size_t i = begin; i < end; ++i) mine.of[i - begin] = digest_of(all[i], *pool_);
+    const std::vector<Digests> digests = team_.gather(mine, "first values");
+    for (size_t i = begin; i < end; ++i) {
+      std::vector<Shard> blocks;
+      for (int d = 0; d < team_.devices(); ++d) {
+        blocks.push_back(shard_of(all[i].storage_layout, all[i].extents, mesh_,
+                                  planner::coordinates_of(mesh_, d)));
+      }
+      for (size_t d = 1; d < blocks.size(); ++d) {
+        for (size_t e = 0; e < d; ++e) {
+          const bool same_block = blocks[d].own == blocks[e].own;
+          if (!same_block || digests[d].of[i - begin] == digests[e].of[i - begin]) continue;
+          Diagnostic error =
+              make_error(DiagId::E1002,
+                         fmt::format("{} and {} start from different values of `{}`",
+                                     team_.name_of(static_cast<int>(e)),
+                                     team_.name_of(static_cast<int>(d)), all[i].path),
+                         kExitRunFailed);
+          error.help("give every rank the same files: `--init`, `--resume`, `init` of the program");
+          return error;
+        }
+      }
+    }
+  }
+  return Ok{};
+}
 
 Status Trainer::restore(const Checkpoint& checkpoint) {
   CAD_TRY_VOID(team_.agree(read_checkpoint(checkpoint), "reading the checkpoint"));

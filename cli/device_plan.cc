@@ -54,11 +54,13 @@ Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
 
 // What the compiled program needs, without its code and data.
 Result<backend::MemoryReport> memory_of(const std::shared_ptr<const backend::DevicePlan>& plan,
-                                        const ir::TrainSpec& spec, int threads) {
+                                        const ir::TrainSpec& spec,
+                                        const backend::TrainerOptions& of) {
   backend::TrainerOptions options;
   options.layout_only = true;
   options.plan = plan;
-  options.threads = threads;
+  options.threads = of.threads;
+  options.evaluate_only = of.evaluate_only;
   CAD_TRY(trainer, backend::Trainer::create(spec, options));
   return trainer->memory();
 }
@@ -77,7 +79,8 @@ void set_memory(planner::Predicted& predicted, const backend::MemoryReport& memo
 
 // The plan of a run on these devices.
 Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& program,
-                         const ir::TrainSpec& spec, int devices, int threads) {
+                         const ir::TrainSpec& spec, const backend::TrainerOptions& options,
+                         int devices) {
   const bool saved = !is_plan_name(common.plan);
   CommonOptions flags = common;
   flags.devices = devices;
@@ -88,15 +91,19 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
   question.request.alternatives = false;
   question.request.idle = false;  // who asks for devices gets them
   question.request.proof_s = 0;   // its time limit could give ranks different plans
-  CAD_TRY(plan, fitting_plan(question, spec, threads));
+  CAD_TRY(plan, fitting_plan(question, spec, options));
   return Made{plan.devices, plan.planning.plan};
 }
 
 }  // namespace
 
-Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec, int threads) {
+Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
+                                 const backend::TrainerOptions& options) {
   constexpr int kTries = 4;
   planner::PlanRequest& request = question.request;
+  // evaluations are split as the step is, without what only updates need
+  if (options.evaluate_only)
+    request.training.state_bytes.assign(request.training.state_bytes.size(), 0.0);
   const double budget = request.budget;
   FittingPlan result;
   double over = 0;
@@ -112,7 +119,7 @@ Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& sp
                          planner::placement_of(*result.planning.problem, result.planning.body),
                          *question.graph, spec)
             .devices;
-    CAD_TRY(memory, memory_of(result.devices, spec, threads));
+    CAD_TRY(memory, memory_of(result.devices, spec, options));
     const double model = result.planning.plan.predicted.peak_bytes;
     set_memory(result.planning.plan.predicted, memory);
     result.planning.plan.budget = budget;
@@ -140,12 +147,12 @@ Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram&
       CommonOptions flags = common;
       flags.plan = "single";
       flags.budget.clear();
-      if (auto made = device_plan(flags, program, spec, 1, options.threads); made.ok())
+      if (auto made = device_plan(flags, program, spec, options, 1); made.ok())
         first.plan = made->plan;
     }
     if (fits(*first.trainer)) return first;
   }
-  auto made = device_plan(common, program, spec, devices, options.threads);
+  auto made = device_plan(common, program, spec, options, devices);
   if (!made.ok()) {
     if (first.trainer == nullptr) return std::move(made.error());
     if (!made.error().notes.empty()) note = made.error().notes.front();

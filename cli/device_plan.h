@@ -28,8 +28,9 @@ struct FittingPlan {
   planner::Planning planning;  // with the compiled program's memory in its plan
   std::shared_ptr<const backend::DevicePlan> devices;
 };
+// Of `options`, `threads` and `evaluate_only` count.
 Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
-                                 int threads_per_device);
+                                 const backend::TrainerOptions& options);
 
 // The trainer of a run on so many devices, with its plan. One device needs none where memory
 // suffices. E0901 when there is no plan, E0503, E0802 to E0804 as `colauto

@@ -10,6 +10,8 @@
 
 #include "backend/comm/mpi_world.h"
 #include "backend/comm/thread_world.h"
+#include "backend/devices.h"
+#include "cli/training_common.h"
 #include "planner/machines.h"
 #include "planner/mesh.h"
 
@@ -52,7 +54,7 @@ Result<DeviceWorld> make_world(const CommonOptions& common) {
       result.world = std::make_unique<backend::ThreadWorld>(result.devices, timeout());
     return result;
   }
-  CAD_TRY(one_each, backend::make_mpi_world(1, timeout()));  // starts MPI: the ranks are known
+  CAD_TRY_VOID(backend::mpi_start(timeout()));
   const int ranks = backend::mpi_ranks();
   result.devices = static_cast<int>(asked.value_or(ranks));
   if (result.devices % ranks != 0) {
@@ -71,9 +73,38 @@ Result<DeviceWorld> make_world(const CommonOptions& common) {
   return result;
 }
 
+Status share_machine(const CommonOptions& common, const DeviceWorld& world,
+                     backend::TrainerOptions& options) {
+  CAD_TRY(budget, memory_budget(common));
+  const bool part = !common.budget.empty() && common.budget.back() == '%';
+  options.budget = part ? budget / world.sharing : budget;
+  options.sharing = world.sharing;
+  options.threads = static_cast<int>(common.threads_per_device.value_or(0));
+  if (world.world != nullptr) {
+    options.threads = backend::threads_of_device(world.world->local_devices(), options.threads,
+                                                 backend::mpi_sharing_ranks());
+  }
+  return Ok{};
+}
+
+int telling_others(const DeviceWorld& world, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& bug) {
+    if (world.world != nullptr) {
+      const backend::World& w = *world.world;
+      world.world->fail(
+          fmt::format("{}: internal error: {}", w.name_of(w.first_device()), bug.what()));
+    }
+    throw;
+  }
+}
+
 int end_failed(const DeviceWorld& world, int status) {
   if (world.world == nullptr || world.world->local_devices() == world.devices) return status;
-  // The others hear of it in their next collective and say what they know, then all end.
+  // The others hear of it and say what they know, then all end. They may have heard before.
+  world.world->fail(fmt::format("{} ended with status {}: its own message says why",
+                                world.world->name_of(world.world->first_device()), status));
   std::this_thread::sleep_for(std::chrono::seconds(1));
   backend::mpi_abort(status);
 }

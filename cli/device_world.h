@@ -2,9 +2,11 @@
 // mpirun started. backend/comm has the worlds themselves.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "backend/comm/world.h"
+#include "backend/trainer.h"
 #include "base/result.h"
 #include "cli/command.h"
 
@@ -20,6 +22,13 @@ struct DeviceWorld {
 // Of --devices, else as many as --mesh has, else one, or one a rank. E0503 when the ranks cannot
 // share them out, E0803 when the mesh is none.
 Result<DeviceWorld> make_world(const CommonOptions& common);
+
+// Sets what a device may use of this machine: threads, memory (`--budget`). E0503.
+Status share_machine(const CommonOptions& common, const DeviceWorld& world,
+                     backend::TrainerOptions& options);
+
+// What `work` returns. When it throws (a bug of ours), the other ranks hear of it first.
+int telling_others(const DeviceWorld& world, const std::function<int()>& work);
 
 // The end of a run that failed: says it to the other ranks and ends them too. Returns the status
 // when this process is alone.

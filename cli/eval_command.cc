@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "backend/evaluation.h"
 #include "backend/run_log.h"
 #include "backend/safetensors.h"
+#include "cli/device_plan.h"
+#include "cli/device_world.h"
 #include "cli/training_common.h"
 
 namespace cad::cli {
@@ -29,8 +32,22 @@ int64_t step_of(const std::vector<ir::InitFile>& files) {
   return step;
 }
 
-int run_eval(const CommonOptions& common) {
-  if (auto error = check_one_device(common)) return fail(common, *error);
+void print_reports(const CommonOptions& common, const std::vector<backend::EvalReport>& reports,
+                   int64_t step) {
+  for (const backend::EvalReport& report : reports) {
+    std::string text = common.json
+                           ? fmt::format(R"({{"event":"eval","name":"{}","step":{},"rows":{})",
+                                         report.name, step, report.rows)
+                           : fmt::format("{}  rows {}", report.name, report.rows);
+    for (const auto& [name, value] : report.values) {
+      text += common.json ? fmt::format(R"(,"{}":{})", name, backend::json_number(value))
+                          : fmt::format("  {} {:.6g}", name, value);
+    }
+    print(text + (common.json ? "}\n" : "\n"));
+  }
+}
+
+int eval_in(const CommonOptions& common, const DeviceWorld& world) {
   LoadedProgram program;
   if (const int status = load_program(common, program); status != kExitOk) return status;
   auto spec = train_spec(common, program);
@@ -42,36 +59,31 @@ int run_eval(const CommonOptions& common) {
   }
   const std::vector<ir::InitFile> files =
       trained_files(common, save_folder(common, *spec), spec->ema.has_value());
-  if (files.empty() && spec->init.empty())
+  if (files.empty() && spec->init.empty() && world.speaks)
     message(common, "note: no checkpoint found: evaluating initial parameters");
   if (!files.empty()) spec->init = files;
   backend::TrainerOptions options;
-  options.threads = static_cast<int>(common.threads_per_device.value_or(0));
   options.evaluate_only = true;
-  auto trainer = backend::Trainer::create(std::move(*spec), options);
-  if (!trainer.ok()) return fail(common, program.sources, trainer.error());
-  std::vector<Diagnostic> warnings;
-  if (Status status = (*trainer)->start(warnings); !status.ok())
-    return fail(common, program.sources, status.error());
-  print_warnings(common, program.sources, warnings);
-  const int64_t step = step_of(files);
-  Status finite = Ok{};
-  const std::vector<backend::EvalReport> reports = (*trainer)->evaluate_all();
-  for (size_t i = 0; i < reports.size(); ++i) {
-    const backend::EvalReport& report = reports[i];
-    if (finite.ok()) finite = (*trainer)->check_finite(i, report);
-    std::string text = common.json
-                           ? fmt::format(R"({{"event":"eval","name":"{}","step":{},"rows":{})",
-                                         report.name, step, report.rows)
-                           : fmt::format("{}  rows {}", report.name, report.rows);
-    for (const auto& [name, value] : report.values) {
-      text += common.json ? fmt::format(R"(,"{}":{})", name, backend::json_number(value))
-                          : fmt::format("  {} {:.6g}", name, value);
-    }
-    print(text + (common.json ? "}\n" : "\n"));
+  if (const Status status = share_machine(common, world, options); !status.ok())
+    return fail(common, status.error());
+  std::string note;
+  auto planned = planned_run(common, program, *spec, options, world.devices, false, note);
+  if (!planned.ok()) return fail(common, program.sources, planned.error());
+  auto outcome = backend::evaluate(std::move(planned->trainer), world.world.get());
+  if (!outcome.ok()) return fail(common, program.sources, outcome.error());
+  if (world.speaks) {
+    print_warnings(common, program.sources, outcome->warnings);
+    print_reports(common, outcome->reports, step_of(files));
   }
-  if (!finite.ok()) return fail(common, program.sources, finite.error());
+  if (!outcome->finite.ok()) return fail(common, program.sources, outcome->finite.error());
   return kExitOk;
+}
+
+int run_eval(const CommonOptions& common) {
+  auto world = make_world(common);
+  if (!world.ok()) return fail(common, world.error());
+  const int status = telling_others(*world, [&] { return eval_in(common, *world); });
+  return status == kExitOk ? status : end_failed(*world, status);
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ Result<std::vector<int32_t>> prompt_tokens(const std::string& text, int64_t voca
 }
 
 int run_generate(const GenerateFlags& flags, const CommonOptions& common) {
+  if (auto error = check_one_device(common, "generate")) return fail(common, *error);
   LoadedProgram program;
   if (const int status = load_program(common, program); status != kExitOk) return status;
   auto graph = frontend::lower_model(*program.module, false, ir::DType::kF32);
@@ -116,9 +117,7 @@ Action declare_generate(CLI::App& app, CommonOptions& common) {
   app.add_option("--seed", common.seed, "another seed gives another text (default 0)")
       ->type_name("N")
       ->check(at_least(0));
-  app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
-      ->type_name("N")
-      ->check(thread_count());
+  add_one_device_flags(app, common);
   return [own, &common] { return run_generate(*own, common); };
 }
 

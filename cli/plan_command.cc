@@ -67,8 +67,9 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
     const auto devices = static_cast<int>(
         std::min<int64_t>(question->request.meshes[0].devices(), planner::kMostDevices));
     const auto threads = static_cast<int>(common.threads_per_device.value_or(0));
-    Result<FittingPlan> plan =
-        fitting_plan(*question, *spec, backend::threads_of_device(devices, threads, 1));
+    backend::TrainerOptions trainer;
+    trainer.threads = backend::threads_of_device(devices, threads, 1);
+    Result<FittingPlan> plan = fitting_plan(*question, *spec, trainer);
     if (!plan.ok()) return fail(common, plan.error());
     planning = std::move(plan->planning);
   } else {

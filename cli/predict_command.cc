@@ -164,6 +164,7 @@ class Predictor {
 };
 
 int run_predict(const PredictFlags& flags, const CommonOptions& common) {
+  if (auto error = check_one_device(common, "predict")) return fail(common, *error);
   LoadedProgram program;
   if (const int status = load_program(common, program); status != kExitOk) return status;
   auto graph = frontend::lower_model(*program.module, false, ir::DType::kF32);
@@ -259,9 +260,7 @@ Action declare_predict(CLI::App& app, CommonOptions& common) {
   app.add_option("--seed", common.seed, "the seed, instead of the program's")
       ->type_name("N")
       ->check(at_least(0));
-  app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
-      ->type_name("N")
-      ->check(thread_count());
+  add_one_device_flags(app, common);
   return [own, &common] { return run_predict(*own, common); };
 }
 

@@ -121,18 +121,10 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
   if (!common.emit.empty() && !wants(common, "program")) return kExitOk;
   backend::TrainLoopOptions options;
   ir::PassLog passes;
-  options.trainer.threads = static_cast<int>(common.threads_per_device.value_or(0));
   options.trainer.debug_nan = own.debug_nan;
-  auto budget = memory_budget(common);
-  if (!budget.ok()) return fail(common, budget.error());
-  const bool part = !common.budget.empty() && common.budget.back() == '%';
-  options.trainer.budget = part ? *budget / world.sharing : *budget;
-  options.trainer.sharing = world.sharing;
+  if (const Status status = share_machine(common, world, options.trainer); !status.ok())
+    return fail(common, status.error());
   options.world = world.world.get();
-  if (world.world != nullptr) {
-    options.trainer.threads = backend::threads_of_device(
-        world.world->local_devices(), options.trainer.threads, backend::mpi_sharing_ranks());
-  }
   options.trainer.passes = &passes;
   options.save_folder = save_folder(common, *spec);
   for (const std::string& file : {common.log, common.trace}) {
@@ -197,7 +189,7 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
 int run_program(const RunOptions& own, const CommonOptions& common) {
   auto world = make_world(common);
   if (!world.ok()) return fail(common, world.error());
-  const int status = run_in(own, common, *world);
+  const int status = telling_others(*world, [&] { return run_in(own, common, *world); });
   const bool interrupted = status > 128;  // all devices stopped together
   return status == kExitOk || interrupted ? status : end_failed(*world, status);
 }

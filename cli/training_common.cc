@@ -26,24 +26,27 @@ std::string absolute(const std::string& path) {
 
 }  // namespace
 
-std::optional<Diagnostic> check_one_device(const CommonOptions& common) {
-  const bool one_plan = common.plan.empty() || common.plan == "auto" || common.plan == "single";
-  const char* flag = !common.mesh.empty()      ? "--mesh"
-                     : !common.cluster.empty() ? "--cluster"
-                     : !one_plan               ? "--plan"
-                                               : nullptr;
-  if (flag != nullptr) {
-    Diagnostic error = make_error(
-        DiagId::E0504, fmt::format("this build plans for one device: `{}` has no use", flag),
-        kExitUsage);
-    error.help(fmt::format("leave `{}` out", flag));
-    return error;
-  }
-  if (common.devices.value_or(1) == 1) return std::nullopt;
-  Diagnostic error =
-      make_error(DiagId::E0504, fmt::format("this build runs one device, not {}", *common.devices),
-                 kExitUsage);
-  error.help("leave `--devices` out; one device uses all cores, see `--threads-per-device`");
+void add_one_device_flags(CLI::App& app, CommonOptions& common) {
+  app.add_option("--devices", common.devices, "1: this command runs on one device")
+      ->type_name("N")
+      ->check(at_least(1));
+  app.add_option("--threads-per-device", common.threads_per_device, "threads (default: all cores)")
+      ->type_name("N")
+      ->check(thread_count());
+}
+
+std::optional<Diagnostic> check_one_device(const CommonOptions& common, const char* command) {
+  const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const bool several = ranks != nullptr && std::strtol(ranks, nullptr, 10) > 1;
+  if (common.devices.value_or(1) == 1 && !several) return std::nullopt;
+  Diagnostic error = make_error(
+      DiagId::E0504,
+      several ? fmt::format("`{}` runs on one device, not in {} ranks", command, ranks)
+              : fmt::format("`{}` runs on one device, not on {}", command, *common.devices),
+      kExitUsage);
+  error.note("`run` and `eval` take `--devices`, and what they save is read by one device too");
+  error.help(several ? "start it without `mpirun`; one device uses all cores"
+                     : "leave `--devices` out; one device uses all cores");
   return error;
 }
 

@@ -13,8 +13,10 @@
 
 namespace cad::cli {
 
-// E0504 when more than one device is asked for: this build runs one.
-std::optional<Diagnostic> check_one_device(const CommonOptions& common);
+// `--devices` of a command that runs on one device, and E0504 when it is asked for more, or was
+// started as several ranks.
+void add_one_device_flags(CLI::App& app, CommonOptions& common);
+std::optional<Diagnostic> check_one_device(const CommonOptions& common, const char* command);
 
 // `--budget`: "8GiB", "512 MB", "3072" (bytes) or "60%" of this machine; 0 when not given. E0503.
 Result<int64_t> memory_budget(const CommonOptions& common);

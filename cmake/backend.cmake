@@ -10,7 +10,8 @@ if(COLAUTO_MPI)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 if(MPI_C_FOUND)
-  set_source_files_properties(backend/comm/mpi_world.cc PROPERTIES
+  set_source_files_properties(backend/comm/mpi_world.cc backend/comm/mpi_peers.cc
+    backend/comm/mpi_session.cc PROPERTIES
     COMPILE_DEFINITIONS "COLAUTO_MPI;OMPI_SKIP_MPICXX"
     COMPILE_OPTIONS "-isystem$<JOIN:${MPI_C_INCLUDE_DIRS},;-isystem>")
   target_link_libraries(cad_backend PUBLIC ${MPI_C_LIBRARIES})

@@ -9,13 +9,15 @@
 #ifdef COLAUTO_MPI
 #include <fmt/format.h>
 #include <mpi.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 
+#include "backend/comm/mpi_peers.h"
+#include "backend/comm/mpi_session.h"
 #include "backend/comm/thread_world.h"
 #endif
 
@@ -33,10 +35,13 @@ bool mpi_launched() {
 bool mpi_available() {
   return false;
 }
-Result<std::unique_ptr<World>> make_mpi_world(int, double) {
+Status mpi_start(double) {
   Diagnostic d = make_error(DiagId::E0504, "this build has no MPI", kExitUsage);
   d.help("install libopenmpi-dev and openmpi-bin and build again");
   return d;
+}
+Result<std::unique_ptr<World>> make_mpi_world(int, double timeout_s) {
+  return mpi_start(timeout_s).error();
 }
 int mpi_rank() {
   return 0;
@@ -55,9 +60,6 @@ void mpi_abort(int status) {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kFailureTag = 1;
 constexpr size_t kWords = 240;  // of a header's text
 
 // Goes before the data of every message, so that both sides of a disagreement can be named.
@@ -95,57 +97,6 @@ int tag_of(const std::vector<int>& members) {
   return 16 + static_cast<int>(h % 32000);
 }
 
-// MPI_Init to MPI_Finalize.
-struct Session {
-  int rank = 0, ranks = 1, sharing = 1;
-  bool serialized = false;
-  Session() {
-    int provided = 0;
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
-    serialized = provided >= MPI_THREAD_SERIALIZED;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    count_sharing();
-  }
-
-  // Hosts and affinity masks of all ranks, as digests.
-  void count_sharing() {
-    char host[MPI_MAX_PROCESSOR_NAME + 1] = {};
-    int length = 0;
-    MPI_Get_processor_name(host, &length);
-    uint64_t mine = 7;
-    for (int i = 0; i < length; ++i) mine = mix(mine, static_cast<uint64_t>(host[i]));
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-      for (int core = 0; core < CPU_SETSIZE; ++core)
-        if (CPU_ISSET(core, &set)) mine = mix(mine, static_cast<uint64_t>(core) + 1);
-    }
-    std::vector<uint64_t> all(static_cast<size_t>(ranks));
-    MPI_Allgather(&mine, 8, MPI_BYTE, all.data(), 8, MPI_BYTE, MPI_COMM_WORLD);
-    sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
-  }
-};
-
-Session*& session_slot() {
-  static Session* session = nullptr;  // MPI itself is one per process
-  return session;
-}
-
-Session& session() {
-  Session*& s = session_slot();
-  if (s == nullptr) {
-    s = new Session;  // freed never: MPI may be started once
-    std::atexit([] {
-      int finalized = 0;
-      MPI_Finalized(&finalized);
-      if (finalized == 0) MPI_Finalize();
-    });
-  }
-  return *s;
-}
-
 // Between polls: other threads of this machine may hold the core that the answer needs.
 void pause(int turn) {
   if (turn < 50) {
@@ -157,11 +108,12 @@ void pause(int turn) {
 
 class MpiWorld : public World {
  public:
-  MpiWorld(int per_rank, double timeout_s)
-      : session_(session()),
+  MpiWorld(MpiSession& session, int per_rank, double timeout_s)
+      : session_(session),
         per_rank_(per_rank),
-        timeout_s_(timeout_s),
-        local_(session_.ranks * per_rank, 1.5 * timeout_s) {}  // the leader's own time ends first
+        // its leader's own time ends first
+        local_(session_.ranks * per_rank, timeout_s, 1.5 * kCommPatience * timeout_s),
+        peers_(session, timeout_s, [this](const std::string& why) { local_.fail(why); }) {}
 
   [[nodiscard]] int devices() const override { return session_.ranks * per_rank_; }
   [[nodiscard]] int first_device() const override { return session_.rank * per_rank_; }
@@ -169,22 +121,13 @@ class MpiWorld : public World {
 
   using World::run;
   bool run(int device, std::span<const Move> moves, uint64_t sequence) override;
-
+  void enter(int device) override { local_.enter(device); }
+  void leave(int device) override { local_.leave(device); }
+  [[nodiscard]] std::string name_of(int device) const override {
+    return fmt::format("device {} ({})", device, session_.name_of(rank_of(device)));
+  }
   void fail(const std::string& why) override {
-    {
-      const std::lock_guard lock(mpi_);
-      if (told_) return;
-      told_ = true;
-      failure_text_ = why;
-      for (int r = 0; r < session_.ranks; ++r) {
-        if (r == session_.rank) continue;
-        MPI_Request request;
-        MPI_Isend(failure_text_.data(), static_cast<int>(failure_text_.size()), MPI_CHAR, r,
-                  kFailureTag, MPI_COMM_WORLD, &request);
-        MPI_Request_free(&request);
-      }
-    }
-    local_.fail(why);
+    if (peers_.tell(why)) local_.fail(why);
   }
   [[nodiscard]] std::optional<std::string> failure() const override { return local_.failure(); }
 
@@ -214,7 +157,6 @@ class MpiWorld : public World {
     Shared& s_;
     const World& world_;
   };
-
   [[nodiscard]] int rank_of(int device) const { return device / per_rank_; }
   Shared& shared(const std::vector<int>& members) {
     const std::lock_guard lock(map_);
@@ -227,64 +169,60 @@ class MpiWorld : public World {
     return *s;
   }
   bool exchange(std::span<const Move> moves, uint64_t sequence, int phase, int leader, Shared& s);
+  bool send_all(const CollectiveCall& call, const Header& header, MpiOutbox& outbox);
   bool receive(const CollectiveCall& call, const Header& mine, int from_rank,
-               std::vector<char>& data, Clock::time_point deadline);
-  // Another rank's failure, if it has told.
-  bool heard();
+               std::vector<char>& data);
+  // Whether the world has failed, or does now since `rank` does not come. Of a poll's turn.
+  bool waits_in_vain(const CollectiveCall& call, const Header& mine, int rank, double since,
+                     int turn);
 
-  Session& session_;
+  MpiSession& session_;
   int per_rank_;
-  double timeout_s_;
   ThreadWorld local_;  // barriers of local members, groups of one process
-  std::mutex mpi_, map_;
+  std::mutex map_;
   std::map<std::vector<int>, std::unique_ptr<Shared>> shared_;
-  bool told_ = false;
-  std::string failure_text_;
+  MpiPeers peers_;
 };
 
-bool MpiWorld::heard() {
-  int there = 0;
-  MPI_Status status;
-  std::string why;
-  {
-    const std::lock_guard lock(mpi_);
-    MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, MPI_COMM_WORLD, &there, &status);
-    if (there != 0) {
-      int count = 0;
-      MPI_Get_count(&status, MPI_CHAR, &count);
-      why.resize(static_cast<size_t>(count));
-      MPI_Recv(why.data(), count, MPI_CHAR, status.MPI_SOURCE, kFailureTag, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
-      told_ = true;  // the first to fail has told everybody
-    }
-  }
-  if (there != 0) local_.fail(why);
-  return there != 0;
+bool MpiWorld::waits_in_vain(const CollectiveCall& call, const Header& mine, int rank, double since,
+                             int turn) {
+  if (local_.failure()) return true;
+  if (turn % 64 != 63) return false;
+  const auto lost = peers_.lost(rank, since);
+  if (!lost) return false;
+  fail(fmt::format("{} waited {:g} s in {}, number {} of its group{}: {}", name_of(mine.device),
+                   lost->seconds, call.str(), mine.sequence,
+                   call.label.empty() ? "" : fmt::format(" ({})", call.label), lost->why));
+  return true;
 }
 
+// A message whose rank is gone before it is all here stays MPI's.
 bool MpiWorld::receive(const CollectiveCall& call, const Header& mine, int from_rank,
-                       std::vector<char>& data, Clock::time_point deadline) {
+                       std::vector<char>& data) {
   const int tag = tag_of(call.members);
+  const double since = peers_.clock();
+  MPI_Request request = MPI_REQUEST_NULL;
   for (int turn = 0;; ++turn) {
-    int there = 0, count = 0;
+    int done = 0;
     {
-      const std::lock_guard lock(mpi_);
-      MPI_Message message;
-      MPI_Status status;
-      MPI_Improbe(from_rank, tag, MPI_COMM_WORLD, &there, &message, &status);
-      if (there != 0) {
-        MPI_Get_count(&status, MPI_BYTE, &count);
-        data.resize(static_cast<size_t>(count));
-        MPI_Mrecv(data.data(), count, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+      const std::lock_guard lock(session_.mpi);
+      if (request == MPI_REQUEST_NULL) {
+        int there = 0, count = 0;
+        MPI_Message message;
+        MPI_Status status;
+        MPI_Improbe(from_rank, tag, MPI_COMM_WORLD, &there, &message, &status);
+        if (there != 0) {
+          MPI_Get_count(&status, MPI_BYTE, &count);
+          data.resize(static_cast<size_t>(count));
+          MPI_Imrecv(data.data(), count, MPI_BYTE, &message, &request);
+        }
       }
+      if (request != MPI_REQUEST_NULL) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
-    if (there != 0) break;
-    if (local_.failure() || heard()) return false;
-    if (Clock::now() > deadline) {
-      fail(
-          fmt::format("device {} waited {:g} s in {}, number {} of its group{}: no sign of rank {}",
-                      mine.device, timeout_s_, call.str(), mine.sequence,
-                      call.label.empty() ? "" : fmt::format(" ({})", call.label), from_rank));
+    if (done != 0) break;
+    if (waits_in_vain(call, mine, from_rank, since, turn)) {
+      const std::lock_guard lock(session_.mpi);
+      if (request != MPI_REQUEST_NULL) session_.abandoned.push_back(std::move(data));
       return false;
     }
     pause(turn);
@@ -298,6 +236,17 @@ bool MpiWorld::receive(const CollectiveCall& call, const Header& mine, int from_
     return false;
   }
   return true;
+}
+
+// Until every rank has taken its message.
+bool MpiWorld::send_all(const CollectiveCall& call, const Header& header, MpiOutbox& outbox) {
+  const double since = peers_.clock();
+  for (int turn = 0;; ++turn) {
+    const int rank = outbox.waits_for();
+    if (rank < 0) return true;
+    if (waits_in_vain(call, header, rank, since, turn)) return false;
+    pause(turn);
+  }
 }
 
 // Sends what remote members take from local ones and receives the reverse, for one phase.
@@ -322,8 +271,8 @@ bool MpiWorld::exchange(std::span<const Move> moves, uint64_t sequence, int phas
       by_rank[rank].push_back(i);
     }
   }
-  std::vector<std::vector<char>> sent;
-  std::vector<MPI_Request> requests;
+  peers_.doing(std::string("at ") + header.text);
+  MpiOutbox outbox(session_);
   for (const auto& entry : by_rank) {
     std::vector<char> data(sizeof header);
     std::memcpy(data.data(), &header, sizeof header);
@@ -341,19 +290,13 @@ bool MpiWorld::exchange(std::span<const Move> moves, uint64_t sequence, int phas
       fail(fmt::format("{} sends more than 2 GiB to one rank at once", call.str()));
       return false;
     }
-    sent.push_back(std::move(data));
-    requests.emplace_back();
-    const std::lock_guard lock(mpi_);
-    MPI_Isend(sent.back().data(), static_cast<int>(sent.back().size()), MPI_BYTE, entry.first,
-              tag_of(call.members), MPI_COMM_WORLD, &requests.back());
+    outbox.send(std::move(data), entry.first, tag_of(call.members));
   }
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(timeout_s_));
   s.received.resize(by_rank.size());
   size_t next = 0;
   for (const auto& entry : by_rank) {
     std::vector<char>& data = s.received[next++];
-    if (!receive(call, header, entry.first, data, deadline)) return false;
+    if (!receive(call, header, entry.first, data)) return false;
     size_t at = sizeof header;
     for (int from : entry.second) {
       for (int to : mine) {
@@ -368,21 +311,9 @@ bool MpiWorld::exchange(std::span<const Move> moves, uint64_t sequence, int phas
       return false;
     }
   }
-  for (int turn = 0;; ++turn) {
-    int done = 0;
-    {
-      const std::lock_guard lock(mpi_);
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-    }
-    if (done != 0) return true;
-    if (local_.failure() || heard()) return false;
-    if (Clock::now() > deadline) {
-      fail(fmt::format("{}: another rank did not take its data within {:g} s", call.str(),
-                       timeout_s_));
-      return false;
-    }
-    pause(turn);
-  }
+  if (!send_all(call, header, outbox)) return false;
+  peers_.doing("between collectives");
+  return true;
 }
 
 bool MpiWorld::run(int device, std::span<const Move> moves, uint64_t sequence) {
@@ -392,7 +323,7 @@ bool MpiWorld::run(int device, std::span<const Move> moves, uint64_t sequence) {
     if (rank_of(d) == session_.rank) here.members.push_back(d);
   }
   if (here.members.size() == call.members.size()) return local_.run(device, moves, sequence);
-  if (heard() || local_.failure()) return false;
+  if (local_.failure()) return false;
   here.axis = call.axis;
   here.label = call.label;
   const int n = call.size(), me = call.index_of(device);
@@ -442,24 +373,39 @@ bool mpi_available() {
 }
 
 int mpi_rank() {
-  return session_slot() == nullptr ? 0 : session_slot()->rank;
+  return started_mpi_session() == nullptr ? 0 : started_mpi_session()->rank;
 }
 int mpi_ranks() {
-  return session_slot() == nullptr ? 1 : session_slot()->ranks;
+  return started_mpi_session() == nullptr ? 1 : started_mpi_session()->ranks;
 }
 int mpi_sharing_ranks() {
-  return session_slot() == nullptr ? 1 : session_slot()->sharing;
+  return started_mpi_session() == nullptr ? 1 : started_mpi_session()->sharing;
+}
+
+Status mpi_start(double timeout_s) {
+  if (mpi_session(kCommPatience * timeout_s).serialized) return Ok{};
+  return make_error(DiagId::E0504, "this MPI takes calls from its main thread only", kExitUsage);
 }
 
 Result<std::unique_ptr<World>> make_mpi_world(int devices_per_rank, double timeout_s) {
-  if (!session().serialized) {
-    return make_error(DiagId::E0504, "this MPI takes calls from its main thread only", kExitUsage);
-  }
-  return std::unique_ptr<World>(std::make_unique<MpiWorld>(devices_per_rank, timeout_s));
+  CAD_TRY_VOID(mpi_start(timeout_s));
+  return std::unique_ptr<World>(
+      std::make_unique<MpiWorld>(*started_mpi_session(), devices_per_rank, timeout_s));
 }
 
 void mpi_abort(int status) {
-  if (session_slot() != nullptr) MPI_Abort(MPI_COMM_WORLD, status);
+  std::fflush(nullptr);
+  if (started_mpi_session() != nullptr) {
+    // MPI asks the launcher to end the others; it may be out of reach.
+    std::thread([status] {
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+      std::_Exit(status);
+    }).detach();
+    std::unique_lock lock(started_mpi_session()->mpi, std::defer_lock);
+    for (int turn = 0; turn < 1000 && !lock.try_lock(); ++turn)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    MPI_Abort(MPI_COMM_WORLD, status);
+  }
   std::_Exit(status);
 }
 

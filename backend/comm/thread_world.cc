@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/check.h"
@@ -25,8 +26,10 @@ struct ThreadWorld::Meeting {
   bool failed = false;
 };
 
-ThreadWorld::ThreadWorld(int devices, double timeout_s)
-    : devices_(devices), timeout_s_(timeout_s) {}
+ThreadWorld::ThreadWorld(int devices, double timeout_s, double patience_s)
+    : devices_(devices),
+      timeout_s_(timeout_s),
+      patience_s_(patience_s > 0 ? patience_s : kCommPatience * timeout_s) {}
 ThreadWorld::~ThreadWorld() = default;
 
 ThreadWorld::Meeting& ThreadWorld::meeting(const std::vector<int>& members) {
@@ -58,6 +61,21 @@ void ThreadWorld::fail(const std::string& why) {
   }
 }
 
+void ThreadWorld::enter(int device) {
+  const std::lock_guard lock(mutex_);
+  there_.insert(device);
+}
+
+void ThreadWorld::leave(int device) {
+  const std::lock_guard lock(mutex_);
+  there_.erase(device);
+}
+
+bool ThreadWorld::there(int device) const {
+  const std::lock_guard lock(mutex_);
+  return there_.count(device) != 0;
+}
+
 std::optional<std::string> ThreadWorld::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -73,23 +91,28 @@ bool ThreadWorld::meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index
     m.changed.notify_all();
     return !m.failed;
   }
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s_);
-  const bool came =
-      m.changed.wait_until(lock, deadline, [&] { return m.round >= mine || m.failed; });
-  if (came) return !m.failed;
-  const Meeting::Post& post = m.posts[static_cast<size_t>(index)];
-  const CollectiveCall& call = *post.moves.front().call;
-  std::string missing;
-  for (size_t i = 0; i < m.arrived.size(); ++i) {
-    if (m.arrived[i] < mine) {
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", call.members[i]);
+  const CollectiveCall& call = *m.posts[static_cast<size_t>(index)].moves.front().call;
+  const auto slice = std::chrono::duration<double>(std::min(0.1, timeout_s_ / 5));
+  Waited waited;
+  std::string gone, late;  // devices
+  while (gone.empty() && waited.seconds() <= patience_s_) {
+    const bool came = m.changed.wait_for(lock, slice, [&] { return m.round >= mine || m.failed; });
+    if (came) return !m.failed;
+    if (waited.seconds() <= timeout_s_) continue;
+    late.clear();
+    for (size_t i = 0; i < m.arrived.size(); ++i) {
+      if (m.arrived[i] >= mine) continue;
+      std::string& list = there(call.members[i]) ? late : gone;
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", call.members[i]);
     }
   }
-  const std::string why = fmt::format(
-      "device {} waited {:g} s {} {}, number {} of its group{}: no sign of device {}",
-      call.members[static_cast<size_t>(index)], timeout_s_, what, call.str(), post.sequence,
-      call.label.empty() ? "" : fmt::format(" ({})", call.label), missing);
+  const std::string why =
+      fmt::format("device {} waited {:g} s {} {}, number {} of its group{}: {}",
+                  call.members[static_cast<size_t>(index)], gone.empty() ? patience_s_ : timeout_s_,
+                  what, call.str(), m.posts[static_cast<size_t>(index)].sequence,
+                  call.label.empty() ? "" : fmt::format(" ({})", call.label),
+                  gone.empty() ? fmt::format("device {} is at work, but does not come", late)
+                               : "no sign of device " + gone);
   lock.unlock();
   fail(why);
   lock.lock();
@@ -97,7 +120,7 @@ bool ThreadWorld::meet(Meeting& m, std::unique_lock<std::mutex>& lock, int index
 }
 
 // A member that leaves a failed meeting may free its buffers: nobody may be reading them.
-bool ThreadWorld::leave(Meeting& m, std::unique_lock<std::mutex>& lock) {
+bool ThreadWorld::give_up(Meeting& m, std::unique_lock<std::mutex>& lock) {
   m.changed.wait(lock, [&] { return m.taking == 0; });
   return false;
 }
@@ -138,7 +161,7 @@ bool ThreadWorld::run(int device, std::span<const Move> moves, uint64_t sequence
     std::unique_lock lock(m.mutex);
     if (m.failed) return false;
     m.posts[self] = {moves, sequence};
-    if (!meet(m, lock, me, "at")) return leave(m, lock);
+    if (!meet(m, lock, me, "at")) return give_up(m, lock);
     const size_t peer = self == 0 ? 1 % m.posts.size() : 0;
     const Meeting::Post& other = m.posts[peer];
     if (const std::optional<size_t> at =
@@ -151,7 +174,7 @@ bool ThreadWorld::run(int device, std::span<const Move> moves, uint64_t sequence
       lock.unlock();
       fail(why);
       lock.lock();
-      return leave(m, lock);
+      return give_up(m, lock);
     }
     ++m.taking;
   }
@@ -162,7 +185,7 @@ bool ThreadWorld::run(int device, std::span<const Move> moves, uint64_t sequence
       take(m.posts, i, *moves[i].call, phase, me, moves[i].out, sources);
     std::unique_lock lock(m.mutex);
     if (--m.taking == 0) m.changed.notify_all();
-    if (!meet(m, lock, me, "in")) return leave(m, lock);
+    if (!meet(m, lock, me, "in")) return give_up(m, lock);
     if (phase + 1 < phases(call.kind)) ++m.taking;
   }
   return true;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <fmt/format.h>
+
 namespace cad::backend {
 
 namespace {
@@ -30,8 +32,22 @@ std::optional<size_t> first_difference(std::span<const Move> mine, uint64_t sequ
   return std::nullopt;
 }
 
+double Waited::seconds() {
+  constexpr double kSlow = 0.5;
+  const Clock::time_point now = Clock::now();
+  sum_ += std::min(kSlow, std::chrono::duration<double>(now - last_).count());
+  last_ = now;
+  return sum_;
+}
+
+std::string World::name_of(int device) const {
+  return fmt::format("device {}", device);
+}
+
 Communicator::Communicator(World& world, int device)
-    : world_(world), device_(device), thread_([this] { work(); }) {}
+    : world_(world), device_(device), thread_([this] { work(); }) {
+  world_.enter(device_);
+}
 
 Communicator::~Communicator() {
   {
@@ -40,6 +56,7 @@ Communicator::~Communicator() {
   }
   changed_.notify_all();
   thread_.join();
+  world_.leave(device_);
 }
 
 Communicator::Ticket Communicator::start(std::vector<Move> moves, Stretch* when) {

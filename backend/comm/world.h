@@ -5,6 +5,7 @@
 // hangs. Implementations: thread_world.h (one process), mpi_world.h (several), log_world.h (tests).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -23,8 +24,23 @@
 
 namespace cad::backend {
 
-// Seconds that a device waits for the others before it gives up.
+// Seconds that a device waits for one that shows no sign of life before it gives up; for one that
+// does (it still compiles, or writes a large file) it waits this many times as long.
 constexpr double kCommTimeout = 30;
+constexpr double kCommPatience = 10;
+
+// Seconds that somebody has waited, as far as this process was running: one that was stopped and
+// goes on (SIGSTOP, a machine that slept) has not missed anything.
+class Waited {
+ public:
+  // Adds the time since the last call; a longer pause than a slow machine's counts as that.
+  double seconds();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_ = Clock::now();
+  double sum_ = 0;
+};
 
 // A collective with its buffers.
 struct Move {
@@ -52,6 +68,11 @@ class World {
     const Move move{&call, in, out};
     return run(device, std::span<const Move>(&move, 1), sequence);
   }
+  // A device's thread begins and ends: nobody waits long for one that is not there.
+  virtual void enter(int /*device*/) {}
+  virtual void leave(int /*device*/) {}
+  // "device 3", with several processes "device 3 (rank 1)": for messages.
+  [[nodiscard]] virtual std::string name_of(int device) const;
   // The first call decides; wakes everybody, in every process.
   virtual void fail(const std::string& why) = 0;
   [[nodiscard]] virtual std::optional<std::string> failure() const = 0;

@@ -243,6 +243,45 @@ TEST(Failures, ADeviceThatDoesNotComeIsNamed) {
       << why;
 }
 
+// One that is there is waited for longer, in the end in vain.
+TEST(Failures, ADeviceThatIsLateIsWaitedFor) {
+  for (const double patience : {60.0, 0.6}) {
+    ThreadWorld world(2, 0.2, patience);
+    on_devices(world, [&](int d, Communicator& comm) {
+      if (d == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      CollectiveCall call;
+      call.members = all(2);
+      EXPECT_EQ(comm.run(call, nullptr, nullptr), patience > 1);
+    });
+    if (patience > 1) {
+      EXPECT_EQ(world.failure(), std::nullopt);
+    } else {
+      EXPECT_NE(world.failure().value_or("").find(
+                    "waited 0.6 s at barrier, number 0 of its group: device 1 is at work, but does "
+                    "not come"),
+                std::string::npos)
+          << world.failure().value_or("");
+    }
+  }
+}
+
+// C7: 259 whatever the order, rounded once.
+TEST(Collectives, SumsOfHalvesInAnyOrder) {
+  for (int first = 0; first < 4; ++first) {
+    ThreadWorld world(4);
+    on_devices(world, [&](int d, Communicator& comm) {
+      CollectiveCall call;
+      call.kind = CollectiveKind::kAllReduce;
+      call.members = all(4);
+      call.dtype = ir::DType::kBF16;
+      call.inner = 1;
+      uint16_t x = float_to_bf16(d == first ? 256.0F : 1.0F);
+      ASSERT_TRUE(comm.run(call, &x, &x));
+      EXPECT_EQ(x, float_to_bf16(259.0F));
+    });
+  }
+}
+
 TEST(Failures, DisagreementNamesBothSides) {
   ThreadWorld world(2);
   on_devices(world, [&](int d, Communicator& comm) {

@@ -1,5 +1,9 @@
 // Run under mpirun by mpi_test.cc, not by itself: `mpi_collectives TEST DEVICES_PER_RANK`. Every
 // rank leaves with status 0 when its part of the test holds.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -137,6 +141,44 @@ void test_absence(World& world) {
   expect(why.find("no sign of rank 1") != std::string::npos, why.c_str());
 }
 
+// Rank 1 is stopped, and goes on long after the others have ended their part.
+void test_stopped(World& world) {
+  const auto begin = std::chrono::steady_clock::now();
+  if (mpi_rank() == 1) {
+    const pid_t self = getpid();
+    if (fork() == 0) {
+      sleep(4);
+      kill(self, SIGCONT);
+      _exit(0);
+    }
+    raise(SIGSTOP);
+  }
+  on_local_devices(world, [&](int, Communicator& comm) {
+    CollectiveCall call;
+    for (int d = 0; d < world.devices(); ++d) call.members.push_back(d);
+    call.label = "the first";
+    expect(!comm.run(call, nullptr, nullptr), "a stopped rank went unseen");
+  });
+  const std::string why = world.failure().value_or("");
+  expect(why.find("no sign of rank 1") != std::string::npos, why.c_str());
+  if (mpi_rank() != 1)
+    expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4), "too late");
+}
+
+// Rank 1 comes after three times the time-out: it has shown that it lives, so the others wait.
+void test_slow(World& world) {
+  if (mpi_rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+  on_local_devices(world, [&](int, Communicator& comm) {
+    CollectiveCall call;
+    call.kind = CollectiveKind::kAllReduce;
+    for (int d = 0; d < world.devices(); ++d) call.members.push_back(d);
+    float one = 1;
+    expect(comm.run(call, &one, &one), "a slow rank was given up");
+    expect(one == static_cast<float>(world.devices()), "the sum is wrong");
+  });
+  expect(!world.failure(), world.failure().value_or("").c_str());
+}
+
 // Rank 1 gives up for a reason of its own: the others end with that reason.
 void test_giving_up(World& world) {
   if (mpi_rank() == 1) {
@@ -158,11 +200,14 @@ void test_giving_up(World& world) {
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const std::string test = argv[1];
-  auto world = make_mpi_world(std::atoi(argv[2]), test == "absence" ? 1 : 20);
+  const bool short_wait = test == "absence" || test == "stopped" || test == "slow";
+  auto world = make_mpi_world(std::atoi(argv[2]), short_wait ? 1 : 20);
   if (!world) return 3;
   if (test == "threads") test_equal_to_threads(**world);
   if (test == "disagreement") test_disagreement(**world);
   if (test == "absence") test_absence(**world);
   if (test == "giving-up") test_giving_up(**world);
+  if (test == "stopped") test_stopped(**world);
+  if (test == "slow") test_slow(**world);
   return failures == 0 ? 0 : 1;
 }

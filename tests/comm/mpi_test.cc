@@ -34,6 +34,12 @@ TEST(Mpi, DisagreementNamesBothSides) {
 TEST(Mpi, AMissingRankIsNamedInTime) {
   EXPECT_EQ(under_mpirun(3, "absence 1"), 0);
 }
+TEST(Mpi, AStoppedRankIsNamedInTime) {
+  EXPECT_EQ(under_mpirun(3, "stopped 1"), 0);
+}
+TEST(Mpi, ASlowRankIsWaitedFor) {
+  EXPECT_EQ(under_mpirun(2, "slow 2"), 0);
+}
 TEST(Mpi, AFailureReachesEveryRank) {
   EXPECT_EQ(under_mpirun(3, "giving-up 1"), 0);
 }

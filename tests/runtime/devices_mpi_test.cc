@@ -75,7 +75,9 @@ TEST(UnderMpi, DISABLED_OneThrows) {
     ADD_FAILURE() << "the run went on";
     return Ok{};
   });
-  EXPECT_EQ(outcome.failure, "device " + std::to_string(world.devices() - 1) + ": out of paper");
+  EXPECT_EQ(outcome.failure, world.name_of(world.devices() - 1) + ": out of paper");
+  EXPECT_EQ(world.name_of(world.devices() - 1),
+            "device " + std::to_string(world.devices() - 1) + " (rank 1)");
 }
 
 TEST(DevicesOfMpi, EqualThreads) {

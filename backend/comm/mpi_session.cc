@@ -1,0 +1,160 @@
+// backend/comm/mpi_session.cc -- see mpi_session.h.
+#include "backend/comm/mpi_session.h"
+
+#ifdef COLAUTO_MPI
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "backend/comm/world.h"
+#include "base/exit_code.h"
+
+namespace cad::backend {
+namespace {
+
+// MPI's start and its end wait for all ranks, without a limit: this ends the process when they take
+// longer than one.
+class Watchdog {
+ public:
+  Watchdog(double limit_s, const char* what)
+      : thread_([this, limit_s, what] { watch(limit_s, what); }) {}
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void watch(double limit_s, const char* what) {
+    Waited waited;
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return done_; })) {
+      if (waited.seconds() <= limit_s) continue;
+      const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+      fmt::print(stderr, "error[E1001]: rank {} waited {:g} s for the other ranks to {}\n",
+                 rank == nullptr ? "?" : rank, limit_s, what);
+      std::_Exit(kExitRunFailed);
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+MpiSession*& session_slot() {
+  static MpiSession* session = nullptr;  // MPI itself is one per process
+  return session;
+}
+
+uint64_t mix(uint64_t h, uint64_t x) {
+  return (h ^ x) * 0x9E3779B97F4A7C15ULL ^ (h >> 29);
+}
+
+}  // namespace
+
+MpiSession::MpiSession(double limit) : limit_s(limit) {
+  const Watchdog watchdog(limit_s, "start");
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  serialized = provided >= MPI_THREAD_SERIALIZED;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  exchange_hosts();
+}
+
+// Names of all ranks' hosts, and how many have the affinity mask of this one on its host.
+void MpiSession::exchange_hosts() {
+  struct Place {
+    char host[MPI_MAX_PROCESSOR_NAME + 1] = {};
+    uint64_t cores = 7;
+  } mine;
+  int length = 0;
+  MPI_Get_processor_name(mine.host, &length);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set)) mine.cores = mix(mine.cores, static_cast<uint64_t>(core) + 1);
+  }
+  std::vector<Place> all(static_cast<size_t>(ranks));
+  MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+  sharing = 0;
+  for (const Place& place : all) {
+    hosts.emplace_back(place.host);
+    if (hosts.back() == mine.host && place.cores == mine.cores) ++sharing;
+  }
+}
+
+std::string MpiSession::name_of(int r) const {
+  const bool one_host = std::all_of(hosts.begin(), hosts.end(),
+                                    [&](const std::string& host) { return host == hosts[0]; });
+  return one_host ? fmt::format("rank {}", r)
+                  : fmt::format("rank {} on {}", r, hosts[static_cast<size_t>(r)]);
+}
+
+MpiSession* started_mpi_session() {
+  return session_slot();
+}
+
+MpiSession& mpi_session(double limit_s) {
+  MpiSession*& s = session_slot();
+  if (s == nullptr) {
+    s = new MpiSession(limit_s);  // freed never: MPI may be started once
+    std::atexit([] {
+      int finalized = 0;
+      MPI_Finalized(&finalized);
+      if (finalized != 0) return;
+      const Watchdog watchdog(session_slot()->limit_s, "end");
+      MPI_Finalize();
+    });
+  }
+  return *s;
+}
+
+MpiOutbox::~MpiOutbox() {
+  if (requests_.empty()) return;
+  const std::lock_guard lock(session_.mpi);
+  int done = 0;
+  MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+  if (done != 0) return;
+  for (std::vector<char>& data : data_) session_.abandoned.push_back(std::move(data));
+}
+
+void MpiOutbox::send(std::vector<char> data, int rank, int tag) {
+  data_.push_back(std::move(data));
+  ranks_.push_back(rank);
+  requests_.emplace_back();
+  const std::lock_guard lock(session_.mpi);
+  MPI_Isend(data_.back().data(), static_cast<int>(data_.back().size()), MPI_BYTE, rank, tag,
+            MPI_COMM_WORLD, &requests_.back());
+}
+
+int MpiOutbox::waits_for() {
+  const std::lock_guard lock(session_.mpi);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    int done = 0;
+    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+    if (done == 0) return ranks_[i];
+  }
+  return -1;
+}
+
+}  // namespace cad::backend
+
+#endif

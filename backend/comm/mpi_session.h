@@ -1,0 +1,63 @@
+// backend/comm/mpi_session.h -- MPI as this process has it, from its start to its end: ranks,
+// hosts, the mutex that every call is under, messages under way. Only in builds with MPI. Who else
+// lives: mpi_peers.h; collectives: mpi_world.h.
+#pragma once
+
+#ifdef COLAUTO_MPI
+
+#include <mpi.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cad::backend {
+
+struct MpiSession {
+  int rank = 0, ranks = 1;
+  int sharing = 1;  // ranks with the host and the affinity mask of this one, itself included
+  bool serialized = false;
+  double limit_s;                  // of MPI's start and end
+  std::vector<std::string> hosts;  // by rank
+  std::mutex mpi;                  // around every call, and around what follows
+  // Of transfers that will never end, since a rank is gone: MPI may look at them for ever.
+  std::deque<std::vector<char>> abandoned;
+  std::deque<std::string> texts;
+  std::deque<std::shared_ptr<void>> kept;
+
+  explicit MpiSession(double limit_s);
+  // "rank 2", on several hosts "rank 2 on b".
+  [[nodiscard]] std::string name_of(int rank) const;
+
+ private:
+  void exchange_hosts();
+};
+
+// The process's session; nullptr before mpi_session().
+MpiSession* started_mpi_session();
+// Starts MPI the first time. Ranks that do not all start, or end, within `limit_s` (of the first
+// call) end with status 1.
+MpiSession& mpi_session(double limit_s);
+
+// Messages of one exchange. What has not left when the world fails stays where it is.
+class MpiOutbox {
+ public:
+  explicit MpiOutbox(MpiSession& session) : session_(session) {}
+  ~MpiOutbox();
+  MpiOutbox(const MpiOutbox&) = delete;
+  MpiOutbox& operator=(const MpiOutbox&) = delete;
+  void send(std::vector<char> data, int rank, int tag);
+  int waits_for();  // a rank that has not taken its message; -1: all have
+
+ private:
+  MpiSession& session_;
+  std::vector<std::vector<char>> data_;
+  std::vector<int> ranks_;
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace cad::backend
+
+#endif

@@ -1,0 +1,401 @@
+// What happens to a run on several devices when one of them fails, stops, is not like the others or
+// is told to end: every rank ends in time and says who and why, no process is left, and the last
+// complete checkpoint goes on. Threads and ranks. The collectives' own failures: tests/comm.
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "tests/commands/run_devices.h"
+
+namespace cad {
+namespace {
+
+class RunFaults : public RunDevices {
+ protected:
+  // The binary with these arguments in the scratch folder, its messages in .err.
+  pid_t start(const std::vector<std::string>& words, const char* timeout = "5") const {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    if (::chdir(folder_.c_str()) != 0) ::_exit(99);
+    ::setenv("COLAUTO_COMM_TIMEOUT", timeout, 1);
+    if (std::freopen(".err", "w", stderr) == nullptr) ::_exit(97);
+    std::vector<char*> list;
+    for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
+    list.push_back(nullptr);
+    ::execvp(list[0], list.data());
+    ::_exit(98);
+  }
+  void wait_for(const std::string& name) const {
+    for (int i = 0; i < 1200 && !std::filesystem::exists(folder_ / name); ++i) ::usleep(50'000);
+    EXPECT_TRUE(std::filesystem::exists(folder_ / name)) << name;
+  }
+  static int status_of(pid_t child) {
+    int raw = 0;
+    ::waitpid(child, &raw, 0);
+    return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+  }
+  void npy(const std::string& name, const std::vector<float>& values, int columns) const {
+    std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
+                       std::to_string(static_cast<int>(values.size()) / columns) + ", " +
+                       std::to_string(columns) + "), }";
+    dict.append(117 - dict.size(), ' ');
+    std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
+                       std::string(1, '\0') + dict + "\n";
+    file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    write(name, file);
+  }
+};
+
+const std::string kForEver =
+    "run net.cad --quiet --set steps=100000000 --overwrite --log log.jsonl ";
+
+TEST_F(RunFaults, SignalsFinishTheStepAndSave) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      if (::chdir(folder_.c_str()) != 0) ::_exit(99);
+      ::execl(COLAUTO_BINARY, "colauto", "run", "net.cad", "--devices", "2", "--plan", "dp",
+              "--set", "steps=100000000", "--overwrite", "--log", "log.jsonl", "--quiet", nullptr);
+      ::_exit(98);
+    }
+    for (int i = 0; i < 1200 && !contains(read("log.jsonl"), "\"step\":3,"); ++i) ::usleep(50'000);
+    ::kill(child, signal);
+    int raw = 0;
+    ::waitpid(child, &raw, 0);
+    ASSERT_TRUE(WIFEXITED(raw));
+    EXPECT_EQ(WEXITSTATUS(raw), 128 + signal);
+    const json end = events("log.jsonl", "end").at(0);
+    EXPECT_EQ(end["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
+    std::string step = std::to_string(end["steps"].get<int64_t>());
+    step.insert(0, step.size() < 6 ? 6 - step.size() : 0, '0');
+    EXPECT_TRUE(std::filesystem::exists(folder_ / ("runs/net/step-" + step + "/state.json")));
+    expect_gone_and_resumable(std::to_string(signal), "--devices 3 --plan zero3");
+  }
+}
+
+// A signal at one of the ranks, as a scheduler sends it: all finish the step and save.
+TEST_F(RunFaults, ASignalAtARank) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const Output out = run_ranks(2, kForEver + "--devices 4 --plan dp", "TERM");
+  EXPECT_EQ(out.status, 128 + SIGTERM) << out.err << messages(0) << messages(1);
+  EXPECT_EQ(events("log.jsonl", "end").at(0)["interrupted"], "SIGTERM");
+  expect_gone_and_resumable("TERM at rank 1");
+}
+
+// mpirun passes an interrupt on, and kills after a second who is not done by then.
+TEST_F(RunFaults, AnInterruptOfTheLauncher) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::string words = kMpi, word;
+  std::vector<std::string> line{"env"};
+  std::istringstream all(words + " -n 2 " COLAUTO_BINARY " " + kForEver + "--devices 2 --plan dp");
+  while (all >> word) {
+    // `timeout` would stand between the signal and mpirun
+    if (word == "timeout" && all >> word) continue;
+    line.push_back(word);
+  }
+  const pid_t child = start(line);
+  wait_for("runs/net/step-000004/state.json");
+  ::kill(child, SIGINT);
+  EXPECT_NE(status_of(child), 0);
+  expect_gone_and_resumable("an interrupt of mpirun", "--devices 2 --plan zero1");
+}
+
+// Ranks that were not started alike, each kind of difference: status 1, both sides named.
+TEST_F(RunFaults, RanksThatDiffer) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::string other = kProgram;
+  other.replace(other.find("gelu"), 4, "relu");
+  write("other.cad", other);
+  std::filesystem::create_directories(folder_ / "sub");
+  write("sub/net.cad", kProgram);
+  std::string text;
+  for (int i = 0; i < 90; ++i) text += "the quick green fox " + std::to_string(i % 7) + "\n";
+  write("sub/text.txt", text);
+  const std::string binary = std::string("'") + COLAUTO_BINARY + "' ";
+  const std::string rest = " --quiet --devices 2 --save runs/mpi";
+  const struct {
+    const char* what;
+    std::string first, second;
+  } cases[] = {{"seed", "run net.cad --plan dp --seed 1", "run net.cad --plan dp --seed 2"},
+               {"program", "run net.cad --plan dp", "run other.cad --plan dp"},
+               {"plan", "run net.cad --plan dp", "run net.cad --plan zero3"},
+               {"data", "run net.cad --plan dp", "run sub/net.cad --plan dp"}};
+  for (const auto& c : cases) {
+    const Output out = run_mpi(1, c.first + rest + " : -n 1 " + binary + c.second + rest);
+    EXPECT_EQ(out.status, 1) << c.what << out.err;
+    EXPECT_TRUE(contains(out.err, "error[E1002]")) << c.what << out.err;
+    EXPECT_TRUE(contains(out.err, c.what)) << out.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << c.what;
+    EXPECT_EQ(processes(), "") << c.what;
+  }
+  // first values come from files that each rank reads for itself
+  ASSERT_EQ(run("run net.cad --quiet --steps 0 --save one").status, 0);
+  ASSERT_EQ(run("run net.cad --quiet --steps 0 --save two --seed 9").status, 0);
+  const Output values = run_mpi(1, "run net.cad --plan dp --init one" + rest + " : -n 1 " + binary +
+                                       "run net.cad --plan dp --init two" + rest);
+  EXPECT_EQ(values.status, 1) << values.err;
+  EXPECT_TRUE(contains(values.err,
+                       "error[E1002]: device 0 (rank 0) and device 1 (rank 1) start "
+                       "from different values of `"))
+      << values.err;
+}
+
+// Two ranks in different folders, as on hosts without a common file system.
+TEST_F(RunFaults, AFolderThatNotAllSee) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::filesystem::create_directories(folder_ / "elsewhere");
+  const std::string flags = " --quiet --devices 2 --plan dp --save here";
+  const Output out =
+      run_mpi(1, "run net.cad" + flags +
+                     " : -n 1 -wdir elsewhere '" COLAUTO_BINARY "' run ../net.cad" + flags);
+  EXPECT_EQ(out.status, 1) << out.err;
+  EXPECT_TRUE(contains(out.err, "error[E1003]")) << out.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "here"));
+}
+
+TEST_F(RunFaults, ARankIsKilled) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const Output out = run_ranks(3, kForEver + "--devices 3 --plan zero3", "KILL");
+  EXPECT_EQ(out.status, 128 + SIGKILL) << out.err;
+  EXPECT_TRUE(contains(out.err, "rank 1") && contains(out.err, "signal 9")) << out.err;
+  expect_gone_and_resumable("a killed rank");
+}
+
+// Whoever waits for a rank that itself waits for the stopped one does not take it for dead.
+TEST_F(RunFaults, AStoppedRankIsNamedByAll) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const Output out =
+      run_ranks(4, kForEver + "--devices 4 --mesh dp=2,tp=2 --threads-per-device 1", "STOP", 3);
+  EXPECT_EQ(out.status, 1) << out.err;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(contains(messages(rank), "error[E1001]")) << rank << ": " << messages(rank);
+    EXPECT_TRUE(contains(messages(rank), "waited 5 s")) << rank << ": " << messages(rank);
+    EXPECT_TRUE(contains(messages(rank), "no sign of rank 3")) << rank << ": " << messages(rank);
+  }
+  expect_gone_and_resumable("a stopped rank");
+}
+
+// One that stops and goes on before the time-out has only been slow.
+TEST_F(RunFaults, ARankThatPausesGoesOn) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const std::string flags =
+      "run net.cad --quiet --set steps=60 --devices 2 --plan zero1 --threads-per-device 1 ";
+  ASSERT_EQ(run(flags + "--log one.jsonl --save one").status, 0);
+  const Output out = run_ranks(2, flags + "--log log.jsonl", "STOP", 1, 1.5);
+  EXPECT_EQ(out.status, 0) << out.err << messages(0) << messages(1);
+  EXPECT_EQ(losses("log.jsonl"), losses("one.jsonl"));
+}
+
+TEST_F(RunFaults, ARankThatNeverStarts) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const auto begin = std::chrono::steady_clock::now();
+  std::string mpi = kMpi;
+  mpi.replace(mpi.find("TIMEOUT=5"), 9, "TIMEOUT=0.3");
+  const Output out =
+      run("run net.cad --quiet --devices 2 --plan dp : -n 1 sleep 100", mpi + "-n 1");
+  EXPECT_EQ(out.status, 1) << out.err;
+  EXPECT_TRUE(contains(out.err, "rank 0 waited 3 s for the other ranks to start")) << out.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_EQ(processes(), "");
+}
+
+TEST_F(RunFaults, TheProcessOfAllDevicesIsKilled) {
+  const pid_t child =
+      start({COLAUTO_BINARY, "run", "net.cad", "--quiet", "--set", "steps=100000000", "--set",
+             "save.every=1", "--devices", "3", "--plan", "zero3"});
+  wait_for("runs/net/step-000004/state.json");
+  ::usleep(30'000);
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(status_of(child), 128 + SIGKILL);
+  expect_gone_and_resumable("a killed process", "--devices 2 --plan dp");
+}
+
+// The devices of a process that is stopped for longer than the time-out have not missed each other.
+TEST_F(RunFaults, AStoppedProcessGoesOn) {
+  const std::vector<std::string> line = {COLAUTO_BINARY,
+                                         "run",
+                                         "net.cad",
+                                         "--quiet",
+                                         "--set",
+                                         "steps=60",
+                                         "--devices",
+                                         "3",
+                                         "--plan",
+                                         "zero1",
+                                         "--log",
+                                         "log.jsonl",
+                                         "--overwrite",
+                                         "--threads-per-device",
+                                         "1"};
+  ASSERT_EQ(status_of(start(line)), 0) << read(".err");
+  const std::vector<double> through = losses("log.jsonl");
+  std::filesystem::remove_all(folder_ / "runs");
+  std::filesystem::remove(folder_ / "log.jsonl");
+  const pid_t child = start(line, "0.4");
+  wait_for("runs/net/step-000004/state.json");
+  ::kill(child, SIGSTOP);
+  ::usleep(2'500'000);
+  ::kill(child, SIGCONT);
+  EXPECT_EQ(status_of(child), 0) << read(".err");
+  EXPECT_EQ(losses("log.jsonl"), through);
+}
+
+const char* const kRows = R"(dim B, D = 4
+model Net(x: [B, D]) -> [B] {
+  param w : [D] = ones
+  return log(x * w + 1.0) @[D] w
+}
+train net {
+  data: npy("x.npy", x: f32[B, D])
+  loss: mean(Net(x) ^ 2)
+  optimizer: sgd(lr: 1e-4)
+  B: 4, steps: 6, order: sequential
+  save { to: "runs/net", every: 1 }
+}
+)";
+
+// A value that is not finite at one device: in its rows, in what it computes of them, in its part
+// of a parameter. All devices say where it is from.
+TEST_F(RunFaults, ANanAtOneDevice) {
+  write("net.cad", kRows);
+  const std::vector<float> good(4 * 24, 1.0F);
+  const auto with = [&](float value) {  // in row 10: of the third step, the second device's
+    std::vector<float> bad = good;
+    bad[10 * 4 + 1] = value;
+    return bad;
+  };
+  // the last element of `w`: by zero3 the second device's
+  npy("good.npy", good, 4);
+  npy("x.npy", good, 4);
+  ASSERT_EQ(run("run net.cad --quiet --steps 0 --save first").status, 0);
+  std::string model = read("first/step-000000/model.safetensors");
+  const float nan = std::nanf("");
+  std::memcpy(model.data() + model.size() - 4, &nan, 4);
+  write("bad.safetensors", model);
+  const struct {
+    const char* what;
+    float value;
+    std::string flags, says;
+    bool saved;
+  } cases[] = {
+      {"data", nan, "--plan dp", "`x` holds nan at row 10 of its data, which device 1", true},
+      {"an operation", -5, "--plan dp",
+       "the first value that is not finite comes from `log` on device 1", true},
+      {"a parameter", 1, "--plan zero3 --init bad.safetensors",
+       "the parameter `w` holds nan before this step on device 1", false}};
+  for (const auto& c : cases) {
+    npy("x.npy", with(c.value), 4);
+    const std::string arguments = "run net.cad --quiet --devices 2 " + c.flags;
+    const Output threads = run(arguments);
+    EXPECT_EQ(threads.status, 1) << c.what << threads.err;
+    EXPECT_TRUE(contains(threads.err, "error[E0701]")) << c.what << threads.err;
+    EXPECT_TRUE(contains(threads.err, c.saved ? "at step 3" : "at step 1")) << threads.err;
+    EXPECT_TRUE(contains(threads.err, c.says)) << c.what << threads.err;
+    const auto repair = [&] { npy("x.npy", good, 4); };
+    if (c.saved) {
+      repair();
+      expect_gone_and_resumable(c.what);
+      npy("x.npy", with(c.value), 4);
+    }
+    std::filesystem::remove_all(folder_ / "runs");
+    if (!have_mpi()) continue;
+    const Output ranks = run_ranks(2, arguments);
+    EXPECT_EQ(ranks.status, 1) << c.what << ranks.err;
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(contains(messages(rank), "error[E0701]")) << c.what << messages(rank);
+      EXPECT_TRUE(contains(messages(rank), c.says + " (rank 1)")) << c.what << messages(rank);
+    }
+    if (c.saved) {
+      repair();
+      expect_gone_and_resumable(c.what, "--devices 3 --plan dp");
+    }
+    std::filesystem::remove_all(folder_ / "runs");
+  }
+}
+
+TEST_F(RunFaults, TheDiskFillsAtASave) {
+  for (const bool mpi : {false, true}) {
+    if (mpi && !have_mpi()) continue;
+    std::filesystem::create_directories(folder_ / "disk");
+    if (::mount("tmpfs", (folder_ / "disk").c_str(), "tmpfs", 0, "size=600k") != 0)
+      GTEST_SKIP() << "no right to mount a small disk";
+    const std::string arguments =
+        "run net.cad --quiet --devices 2 --plan zero1 --save disk/run --set steps=80";
+    const Output full = mpi ? run_ranks(2, arguments) : run(arguments);
+    EXPECT_EQ(full.status, 1) << full.err;
+    if (mpi) {
+      for (int rank = 0; rank < 2; ++rank) {
+        EXPECT_TRUE(contains(messages(rank), "error[E0602]: cannot write") ||
+                    contains(messages(rank), "saving: cannot write"))
+            << rank << messages(rank);
+      }
+    } else {
+      EXPECT_TRUE(contains(full.err, "error[E0602]: cannot write")) << full.err;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "disk/run")) {
+      const std::string name = entry.path().filename().string();
+      EXPECT_NE(name.substr(0, 5), ".tmp-") << name;
+    }
+    std::filesystem::create_directories(folder_ / "runs");
+    std::filesystem::copy(folder_ / "disk/run", folder_ / "runs/net",
+                          std::filesystem::copy_options::recursive);
+    EXPECT_EQ(::umount((folder_ / "disk").c_str()), 0);
+    expect_gone_and_resumable("a full disk", "--devices 3 --plan dp --set steps=80");
+  }
+}
+
+// Where nothing can be saved, nothing begins, at any rank.
+TEST_F(RunFaults, APlaceThatCannotBeWritten) {
+  write("taken", "a file");
+  const Output threads = run("run net.cad --quiet --devices 2 --plan dp --save taken");
+  EXPECT_EQ(threads.status, 1);
+  EXPECT_TRUE(contains(threads.err, "error[E0602]: cannot write `taken`")) << threads.err;
+  if (!have_mpi()) return;
+  const Output ranks = run_ranks(2,
+                                 "run net.cad --quiet --devices 2 --plan dp --save taken "
+                                 "--log log.jsonl");
+  EXPECT_EQ(ranks.status, 1) << ranks.err;
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_TRUE(contains(messages(rank), "cannot write `taken`")) << rank << messages(rank);
+  EXPECT_TRUE(events("log.jsonl", "step").empty());
+  EXPECT_EQ(processes(), "");
+}
+
+// Jobs on one machine do not meet each other.
+TEST_F(RunFaults, JobsAtOnce) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::string script;
+  for (const char* name : {"a", "b", "c"}) {
+    script += std::string(kMpi) +
+              "-n 2 '" COLAUTO_BINARY
+              "' run net.cad --quiet --devices 2 --plan zero1 --threads-per-device 1 --save " +
+              name + " --log " + name + ".jsonl & p" + name + "=$!\n";
+  }
+  script += "wait $pa && wait $pb && wait $pc\n";
+  write("jobs.sh", script);
+  EXPECT_EQ(std::system(("cd '" + folder_.string() + "' && sh jobs.sh 2>.err").c_str()), 0)
+      << read(".err");
+  EXPECT_EQ(losses("a.jsonl").size(), 8U);
+  EXPECT_EQ(losses("a.jsonl"), losses("b.jsonl"));
+  EXPECT_EQ(losses("a.jsonl"), losses("c.jsonl"));
+  EXPECT_EQ(processes(), "");
+}
+
+// Where no choice fits, the run ends with the reason: it does not fall back to one that cannot.
+TEST_F(RunFaults, NoChoiceFits) {
+  for (const char* flags : {"--devices 2 --budget 1KiB", "--devices 4 --mesh dp=4 --budget 2KiB",
+                            "--devices 2 --plan dp --budget 1KiB", "--budget 1KiB"}) {
+    const Output out = run(std::string("run net.cad --quiet --log log.jsonl ") + flags);
+    EXPECT_EQ(out.status, 3) << flags << out.err;
+    EXPECT_TRUE(contains(out.err, "error[E0901]") || contains(out.err, "error[E0703]")) << out.err;
+    EXPECT_TRUE(contains(out.err, "needs")) << out.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << flags;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "log.jsonl") && !read("log.jsonl").empty());
+  }
+}
+
+}  // namespace
+}  // namespace cad

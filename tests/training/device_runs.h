@@ -1,0 +1,120 @@
+// tests/training/device_runs.h -- a few steps of a program on threads as devices, in memory:
+// losses, gradient norms, evaluations and the weights put together from all devices' blocks. Plans
+// are drawn at random from all that are legal, or are baselines by name.
+#pragma once
+
+#include <mutex>
+
+#include "backend/comm/thread_world.h"
+#include "backend/devices.h"
+#include "backend/trainer.h"
+#include "planner/planner.h"
+#include "tests/planner/joint_testing.h"
+#include "tests/spmd/spmd_testing.h"
+
+namespace cad::backend {
+
+struct DeviceRun {
+  std::vector<double> losses, norms;
+  std::vector<EvalReport> evals;  // after the last step
+  std::map<std::string, std::vector<float>> weights;
+  std::string error;
+};
+
+using PlanOfDevices = std::shared_ptr<const DevicePlan>;
+
+// What this device has of the model goes into `weights`.
+inline void collect_weights(const Trainer& trainer,
+                            std::map<std::string, std::vector<float>>& weights) {
+  for (const TensorToWrite& tensor : trainer.contents().model) {
+    int64_t elements = 1;
+    for (const int64_t extent : tensor.shape) elements *= extent;
+    std::vector<float>& whole = weights[tensor.name];
+    whole.resize(static_cast<size_t>(elements));
+    if (tensor.data == nullptr || tensor.type != StoredType::kF32) continue;
+    each_stretch(tensor.shard.value_or(whole_shard(tensor.shape)), [&](int64_t here, int64_t there,
+                                                                       int64_t count) {
+      std::copy_n(static_cast<const float*>(tensor.data) + here, count, whole.begin() + there);
+    });
+  }
+}
+
+inline Status run_steps(Trainer& trainer, int steps, DeviceRun& run, std::mutex& mutex) {
+  std::vector<Diagnostic> warnings;
+  CAD_TRY_VOID(trainer.start(warnings));
+  std::vector<double> losses, norms;
+  for (int i = 0; i < steps; ++i) {
+    CAD_TRY(report, trainer.step());
+    losses.push_back(report.loss);
+    norms.push_back(report.grad_norm);
+  }
+  // whoever holds the same block holds the same bits, after any number of steps
+  CAD_TRY_VOID(trainer.check_replicas());
+  std::vector<EvalReport> evals = trainer.evaluate_all();
+  const std::lock_guard lock(mutex);
+  collect_weights(trainer, run.weights);
+  if (!trainer.team().first()) return Ok{};
+  run.losses = losses;
+  run.norms = norms;
+  run.evals = std::move(evals);
+  return Ok{};
+}
+
+// `plan` nullptr: one device.
+inline DeviceRun run_on(const ir::TrainSpec& spec, const PlanOfDevices& plan, int steps) {
+  DeviceRun run;
+  std::mutex mutex;
+  TrainerOptions options;
+  options.plan = plan;
+  options.threads = 1;
+  const int devices = plan == nullptr ? 1 : plan->train.mesh.devices();
+  options.sharing = devices;
+  auto trainer = Trainer::create(spec, options);
+  if (!trainer.ok()) {
+    run.error = trainer.error().message;
+    return run;
+  }
+  if (devices == 1) {
+    const Status status = run_steps(**trainer, steps, run, mutex);
+    if (!status.ok()) run.error = status.error().message;
+    return run;
+  }
+  ThreadWorld world(devices, 60);
+  const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
+    const auto own = (*trainer)->on_device(Team(device.comm), device.pool);
+    return run_steps(*own, steps, run, mutex);
+  });
+  if (!outcome.ok())
+    run.error = outcome.error ? outcome.error->message : outcome.failure.value_or("failed");
+  return run;
+}
+
+inline PlanOfDevices plan_from(const std::string& name, planner::Placement placement) {
+  auto plan = std::make_shared<DevicePlan>();
+  plan->name = name;
+  plan->train = std::move(placement);
+  return plan;
+}
+
+// nullptr: the plan is none of this mesh.
+inline PlanOfDevices named_plan(const ir::TrainSpec& spec, const std::string& name,
+                                const std::vector<int>& sizes) {
+  const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff());
+  planner::PlanRequest request;
+  request.graph = &forward;
+  request.training = planner::training_of(spec, forward);
+  request.alternatives = false;
+  request.idle = false;
+  request.proof_s = 0;
+  int devices = 1;
+  for (const int size : sizes) devices *= size;
+  request.cluster = planner::equal_links(devices, 1e8, 1e-6, 1e9);
+  request.meshes = {planner::mesh_of(request.cluster, sizes)};
+  request.name = name;
+  request.budget = 1e12;
+  const planner::Planning planning = planner::make_plan(request);
+  if (planning.problem == nullptr || planning.body.choices.empty()) return nullptr;
+  return plan_from(name, planner::placement_of(*planning.problem, planning.body));
+}
+
+}  // namespace cad::backend
