@@ -2,6 +2,7 @@
 #include "planner/placement.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -96,11 +97,11 @@ class Transfer {
       Key key = key_of(to_, id);
       std::get<2>(key) = count[key]++;
       const auto at = known.find(key);
-      if (at == known.end()) continue;
-      if (to_.node(id).op == ir::Op::kRepeat)
-        loop(at->second, id, placement, out);
-      else
-        op(at->second, id, placement, out);
+      const bool repeat = to_.node(id).op == ir::Op::kRepeat;
+      if (at != known.end() && !repeat) op(at->second, id, placement, out);
+      if (!repeat) continue;
+      const ir::NodeId same = at != known.end() ? at->second : loop_of_parameters(from, id);
+      if (same.valid()) loop(same, id, placement, out);
     }
     for (const auto& [input, place] : placement.parameters) {
       const ir::Input& row = from_.inputs[static_cast<size_t>(input)];
@@ -115,6 +116,28 @@ class Transfer {
   using Key = std::tuple<ir::Op, std::string, int>;  // the n-th of its kind in a scope
   static Key key_of(const ir::Graph& g, ir::NodeId id) {
     return {g.node(id).op, g.node(id).scope, 0};
+  }
+
+  // A loop that is called once more reads the parameters of the first, and must as they lie.
+  ir::NodeId loop_of_parameters(ir::RegionId from, ir::NodeId to) const {
+    const auto paths = [](const ir::Graph& g, ir::NodeId id) {
+      std::set<std::string> found;
+      for (const ir::ValueId operand : g.node(id).operands) {
+        const ir::NodeId def = g.value(operand).def;
+        if (!def.valid() || g.node(def).op != ir::Op::kInput) continue;
+        const ir::Input& row = g.inputs[static_cast<size_t>(g.node(def).attrs.input.index)];
+        if (row.kind == ir::InputKind::kParam && row.loop_dims > 0) found.insert(row.path);
+      }
+      return found;
+    };
+    const std::set<std::string> wanted = paths(to_, to);
+    for (const ir::NodeId id : from_.region(from).nodes) {
+      if (from_.node(id).op != ir::Op::kRepeat) continue;
+      for (const std::string& path : paths(from_, id)) {
+        if (wanted.count(path) != 0) return id;
+      }
+    }
+    return {};
   }
 
   void op(ir::NodeId from, ir::NodeId to, const BodyPlacement& placement,

@@ -65,13 +65,14 @@ TEST_F(EvalDevices, MetricsAreThoseOfOneDevice) {
 
 TEST_F(EvalDevices, CommandsOfOneDeviceSaySo) {
   for (const char* command : {"generate", "predict"}) {
-    const Output several = run(std::string(command) + " net.cad --devices 2");
+    const std::string needed = std::string(command) == "predict" ? " --in x=x.npy --out y.npy" : "";
+    const Output several = run(std::string(command) + " net.cad --devices 2" + needed);
     EXPECT_EQ(several.status, 2) << several.err;
     EXPECT_TRUE(contains(
         several.err, "error[E0504]: `" + std::string(command) + "` runs on one device, not on 2"))
         << several.err;
     if (!have_mpi()) continue;
-    const Output ranks = run_mpi(2, std::string(command) + " net.cad");
+    const Output ranks = run_mpi(2, std::string(command) + " net.cad" + needed);
     EXPECT_EQ(ranks.status, 2) << ranks.err;
     EXPECT_TRUE(contains(ranks.err, "runs on one device, not in 2 ranks")) << ranks.err;
   }

@@ -101,24 +101,32 @@ class RunDevices : public Commands {
                               std::to_string(ranks) + " sh rank.sh");
   }
   std::string messages(int rank) const { return read("err." + std::to_string(rank)); }
-  // Processes that were started in the scratch folder and are still there: their command lines.
-  std::string processes() const {
-    std::string found;
-    for (int tries = 0; tries < 50; ++tries) {
-      found.clear();
-      std::error_code ignored;
-      for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-        const auto cwd = std::filesystem::read_symlink(entry.path() / "cwd", ignored).string();
-        if (ignored || cwd.rfind(folder_.string(), 0) != 0) continue;
-        std::ifstream line(entry.path() / "cmdline");
-        std::string text((std::istreambuf_iterator<char>(line)), {});
-        std::replace(text.begin(), text.end(), '\0', ' ');
-        found += entry.path().filename().string() + ": " + text + "\n";
-      }
-      if (found.empty()) break;
-      ::usleep(100'000);
+  // Processes that were started in the scratch folder and are there now; `binary`: colauto alone.
+  std::vector<pid_t> running(bool binary = false) const {
+    std::vector<pid_t> found;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+      const auto link = [&](const char* name) {
+        std::error_code none;
+        return std::filesystem::read_symlink(entry.path() / name, none).string();
+      };
+      if (link("cwd").rfind(folder_.string(), 0) != 0) continue;
+      if (binary && link("exe") != COLAUTO_BINARY) continue;
+      found.push_back(static_cast<pid_t>(std::atoi(entry.path().filename().c_str())));
     }
     return found;
+  }
+  // Of those that do not end within five seconds, the command lines.
+  std::string processes(bool binary = false) const {
+    for (int tries = 0; tries < 50 && !running(binary).empty(); ++tries) ::usleep(100'000);
+    std::string lines;
+    for (const pid_t pid : running(binary)) {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+      std::string text((std::istreambuf_iterator<char>(file)), {});
+      std::replace(text.begin(), text.end(), '\0', ' ');
+      lines += std::to_string(pid) + ": " + text + "\n";
+    }
+    return lines;
   }
   // Nothing is left of a run that ended, and its newest checkpoint goes on, on `flags`.
   void expect_gone_and_resumable(const std::string& what, const std::string& flags = "") const {
