@@ -78,7 +78,7 @@ Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
   Partition parts = partition(g, bindings, cut);
   const int threads = options.threads > 0 ? options.threads : ThreadPool::available_cores();
   if (options.code) {
-    impl->jit = std::make_shared<Jit>();
+    impl->jit = options.jit != nullptr ? options.jit : std::make_shared<Jit>();
     impl->kernels = impl->jit->compile(parts.kernels, ThreadPool::available_cores());
   }
   schedule(*impl, parts, places, threads, options.overlap);

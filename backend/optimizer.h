@@ -58,7 +58,7 @@ class Optimizer {
   void fix_layouts(Parameters& parameters) const;
   // States first, with their sizes on any device; then the programs.
   void add_states(const Parameters& parameters);
-  void compile_updates(const Parameters& parameters, const CompileOptions& options = {});
+  void compile_updates(const Parameters& parameters, const CompileOptions& options);
   // Moves to a device.
   void place(const planner::Mesh& mesh, std::span<const int> coordinates,
              const Parameters& parameters);

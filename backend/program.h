@@ -17,6 +17,8 @@
 
 namespace cad::backend {
 
+class Jit;
+
 struct CompileOptions {
   // Outputs (by name) that are added to the bound buffer when Run::accumulate is set, and overwrite
   // it when not: gradients over micro-batches (first one overwrites, later ones add).
@@ -32,6 +34,9 @@ struct CompileOptions {
   bool overlap = true;
   // false: no machine code is made. The program cannot run; steps, arena and ports are all there.
   bool code = true;
+  // Where the kernels' code lives. Of several programs with one Jit equal kernels, whatever their
+  // sizes, are compiled once. nullptr: one of its own.
+  std::shared_ptr<Jit> jit;
 };
 
 // An input or output as the caller has to supply it.

@@ -11,6 +11,7 @@
 #include "backend/compile.h"
 #include "backend/cpu/thread_pool.h"
 #include "backend/initialize.h"
+#include "backend/jit.h"
 #include "base/check.h"
 
 namespace cad::backend {
@@ -31,6 +32,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(ir::TrainSpec spec,
   std::unique_ptr<Trainer> trainer(new Trainer());
   trainer->spec_ = std::make_shared<const ir::TrainSpec>(std::move(spec));
   trainer->options_ = options;
+  if (options.jit == nullptr) trainer->options_.jit = std::make_shared<Jit>();
   const bool alone = options.plan == nullptr;
   // A plan for one device (what it keeps and recomputes) is carried out by this very trainer.
   if (alone || options.plan->train.mesh.devices() == 1) {
@@ -152,23 +154,30 @@ Status Trainer::assign_parameters(const LoweredRun* lowered) {
   return Ok{};
 }
 
+// All programs of a run share the code of equal kernels.
+CompileOptions Trainer::compile_options() const {
+  CompileOptions options;
+  options.threads = options_.threads;
+  options.jit = options_.jit;
+  options.code = !options_.layout_only;
+  return options;
+}
+
 void Trainer::compile_programs(LoweredRun* lowered) {
-  CompileOptions compile_options;
-  compile_options.threads = options_.threads;
-  compile_options.code = !options_.layout_only;
+  const CompileOptions options = compile_options();
   for (size_t i = 0; i < evals_.size(); ++i) {
     RunGraph eval = lowered == nullptr
                         ? RunGraph{ir::evaluation_graph(spec_->evals[i].graph, options_.passes), {}}
                         : local_evaluation_graph(std::move(lowered->evals[i]), options_.passes);
-    evals_[i].program = BoundProgram(eval.graph, spec_->bindings, compile_options,
-                                     evals_[i].data.get(), eval.inputs);
+    evals_[i].program =
+        BoundProgram(eval.graph, spec_->bindings, options, evals_[i].data.get(), eval.inputs);
   }
   if (options_.evaluate_only) return;
   compile_train(lowered == nullptr ? train_step_graph(*spec_, parameters_, options_.passes)
                                    : local_step_graph(*spec_, std::move(lowered->train),
                                                       parameters_, options_.passes),
-                compile_options);
-  optimizer_.compile_updates(parameters_, compile_options);
+                options);
+  optimizer_.compile_updates(parameters_, options);
   add_conversions();
   plain_ = make_plain();
 }

@@ -30,6 +30,7 @@
 
 namespace cad::backend {
 
+class Jit;
 class ThreadPool;
 
 struct TrainerOptions {
@@ -40,6 +41,7 @@ struct TrainerOptions {
   int64_t budget = 0;          // bytes a device may use; 0: what the machine has
   int sharing = 1;             // devices that use this machine's memory
   std::shared_ptr<const DevicePlan> plan;  // nullptr: one device
+  std::shared_ptr<Jit> jit;                // of other runs, for kernels that they share; or nullptr
   ir::PassLog* passes = nullptr;
   std::vector<TraceEvent>* trace = nullptr;  // of the train program, while set
 };
@@ -142,6 +144,7 @@ class Trainer {
   [[nodiscard]] RunGraph step_graph() const;
   void compile_train(RunGraph step, const CompileOptions& options);
   void add_conversions();
+  [[nodiscard]] CompileOptions compile_options() const;
   int conversion(const Parameter& p, const planner::Layout& from, const planner::Layout& to);
   void plan_memory();
   void place_device(const std::vector<int>& coordinates);

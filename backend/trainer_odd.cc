@@ -131,9 +131,8 @@ void Trainer::find_first_op() {
   std::call_once(plain_->once, [&] {
     RunGraph step = step_graph();
     if (spec_->accumulate > 1) step.graph = supply_step_totals(std::move(step.graph));
-    CompileOptions options;
+    CompileOptions options = compile_options();
     options.fuse = false;
-    options.threads = options_.threads;
     plain_->program = BoundProgram(step.graph, spec_->bindings, options, data_.get(), step.inputs);
     plain_->bytes = plain_->program.place(0);
   });

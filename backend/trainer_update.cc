@@ -57,11 +57,9 @@ int Trainer::conversion(const Parameter& p, const planner::Layout& from,
   const auto [place, fresh] =
       known_conversions_.emplace(key, static_cast<int>(conversion_programs_.size()));
   if (fresh) {
-    CompileOptions options;
-    options.code = !options_.layout_only;
     conversion_programs_.push_back(
         compile(conversion_graph(mesh_, p.dtype, p.iterations, p.extents, from, to),
-                spec_->bindings, options));
+                spec_->bindings, compile_options()));
   }
   return place->second;
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/jit.h"
 #include "cli/plan_request.h"
 #include "ir/passes.h"
 #include "planner/placement.h"
@@ -61,6 +62,7 @@ Result<backend::MemoryReport> memory_of(const std::shared_ptr<const backend::Dev
   options.plan = plan;
   options.threads = of.threads;
   options.evaluate_only = of.evaluate_only;
+  options.jit = of.jit;
   CAD_TRY(trainer, backend::Trainer::create(spec, options));
   return trainer->memory();
 }
@@ -135,6 +137,7 @@ Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& sp
 Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram& program,
                                const ir::TrainSpec& spec, backend::TrainerOptions options,
                                int devices, bool predict, std::string& note) {
+  options.jit = std::make_shared<backend::Jit>();
   PlannedRun first;  // what is used when none fits
   const auto fits = [&](const backend::Trainer& trainer) {
     return options.budget <= 0 || trainer.memory().total <= options.budget;

@@ -24,7 +24,7 @@ void compare(const std::string& text, const Settings& settings, int placements) 
     const planner::Mesh mesh = test_mesh(sizes);
     EXPECT_EQ(lowered_difference(m, planner::replicated_placement(mesh)), "") << mesh.str();
     for (int i = 0; i < placements; ++i, ++seed) {
-      const planner::Placement placement = RandomPlacement(m, mesh, seed).make();
+      const planner::Placement placement = RandomPlacement(m.forward, m.extents, mesh, seed).make();
       ASSERT_EQ(lowered_difference(m, placement), "") << mesh.str() << " seed " << seed;
     }
   }

@@ -1,0 +1,177 @@
+// Every plan is one device: five kinds of models by `auto` and by every named baseline, with and
+// without recomputation, on lines, grids and a cube of devices that are threads. Ranks of MPI:
+// mpi_test.cc; layouts that no planner would pick: random_layouts_test.cc.
+#include <chrono>
+
+#include <nlohmann/json.hpp>
+
+#include "planner/placement_json.h"
+#include "tests/equivalence/plans.h"
+
+namespace cad::backend {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const TestModel& model_of(const std::string& name) {
+  for (const TestModel& model : test_models()) {
+    if (model.name == name) return model;
+  }
+  ADD_FAILURE() << "no model " << name;
+  return test_models()[0];
+}
+
+// What became of the combinations of plan, mesh and recomputation.
+struct Tally {
+  int ran = 0;
+  int same = 0;                         // the placement of another one of this mesh
+  int of_other_mesh = 0;                // the baseline is none of this number of axes
+  int in_budget = 0;                    // of those that ran
+  std::vector<std::string> impossible;  // sizes do not allow it
+  std::vector<std::string> no_budget;   // no plan half way to what `checkpoint: all` needs
+};
+
+class Matrix {
+ public:
+  explicit Matrix(const std::string& name) : model_(reference(model_of(name))) {}
+
+  Tally run(const std::vector<std::vector<int>>& meshes) {
+    const double start = now_s();
+    for (const std::vector<int>& sizes : meshes) on_mesh(sizes);
+    fmt::print(
+        "{}: {} runs, {} twice the same, planned in {:.1f} s, compiled in {:.1f} s, ran {:.1f} s, "
+        "in all {:.1f} s\n",
+        model_->name, tally_.ran, tally_.same, plan_s_, compile_s_, run_s_, now_s() - start);
+    return tally_;
+  }
+
+ private:
+  void on_mesh(const std::vector<int>& sizes) {
+    double start = now_s();
+    const PlansOf plans(*model_, sizes);
+    seen_.clear();
+    plan_s_ += now_s() - start;
+    for (const std::string& name : planner::baseline_names()) {
+      if (!planner::baseline_fits_mesh(name, plans.mesh())) {
+        tally_.of_other_mesh += 2;
+        continue;
+      }
+      for (const bool again : {false, true}) {
+        std::string why;
+        start = now_s();
+        const auto placement = plans.baseline(name, again, why);
+        plan_s_ += now_s() - start;
+        const std::string what = name + (again ? " + recompute" : "");
+        if (!placement) {
+          tally_.impossible.push_back(what + " on " + plans.mesh().str());
+          EXPECT_NE(why, "") << what;
+          continue;
+        }
+        place(what, *placement);
+      }
+    }
+    start = now_s();
+    const auto ample = plans.automatic(), all = plans.automatic(planner::Checkpointing::kAll);
+    plan_s_ += now_s() - start;
+    ASSERT_TRUE(ample && all) << plans.mesh().str();
+    const int64_t most = place("auto", *ample), least = place("auto, checkpoint: all", *all);
+    if (least >= most) {
+      tally_.no_budget.push_back(plans.mesh().str() + ": recomputing saves nothing");
+      return;
+    }
+    start = now_s();
+    const auto small = within_budget(*model_, plans, least + (most - least) / 2);
+    compile_s_ += now_s() - start;
+    if (small == nullptr) {
+      tally_.no_budget.push_back(plans.mesh().str() + ": no plan");
+      return;
+    }
+    ++tally_.in_budget;
+    run_it("auto within a budget on " + plans.mesh().str(), *small);
+  }
+
+  // Runs it, unless an equal placement has run. Bytes that it needs on a device.
+  int64_t place(const std::string& what, const planner::Placement& placement) {
+    const auto [known, fresh] = seen_.emplace(planner::body_json(placement.top).dump(), 0);
+    if (!fresh) {
+      ++tally_.same;
+      return known->second;
+    }
+    const std::string where = what + " on " + placement.mesh.str();
+    EXPECT_EQ(planner::placement_fault(model_->forward, model_->spec.bindings, placement), "")
+        << where;
+    const double start = now_s();
+    const auto trainer = compiled(*model_, what, placement);
+    compile_s_ += now_s() - start;
+    if (trainer == nullptr) return 0;
+    known->second = trainer->memory().total;
+    run_it(where, *trainer);
+    return known->second;
+  }
+
+  void run_it(const std::string& where, const Trainer& trainer) {
+    const double start = now_s();
+    ThreadWorld world(trainer.mesh().devices(), 60);
+    expect_equal(run_devices(trainer, world, where), *model_, model_->name + " by " + where);
+    run_s_ += now_s() - start;
+    ++tally_.ran;
+  }
+
+  std::unique_ptr<const Reference> model_;
+  Tally tally_;
+  std::map<std::string, int64_t> seen_;  // placements of this mesh, and the bytes they need
+  double plan_s_ = 0, compile_s_ = 0, run_s_ = 0;
+};
+
+TEST(PlansAreOneDevice, GptOnLines) {
+  const Tally tally = Matrix("gpt").run(line_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, GptOnGrids) {
+  const Tally tally = Matrix("gpt").run(grid_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, LlamaOnLines) {
+  const Tally tally = Matrix("llama").run(line_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, LlamaOnGrids) {
+  const Tally tally = Matrix("llama").run(grid_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, ExpertsOnLines) {
+  const Tally tally = Matrix("experts").run(line_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, ExpertsOnGrids) {
+  const Tally tally = Matrix("experts").run(grid_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, ConvnetOnLines) {
+  const Tally tally = Matrix("convnet").run(line_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, ConvnetOnGrids) {
+  const Tally tally = Matrix("convnet").run(grid_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+TEST(PlansAreOneDevice, Table) {
+  Matrix matrix("table");
+  matrix.run(line_meshes());
+  const Tally tally = matrix.run(grid_meshes());
+  EXPECT_EQ(tally.impossible, std::vector<std::string>{});
+  EXPECT_EQ(tally.no_budget, std::vector<std::string>{});
+}
+
+}  // namespace
+}  // namespace cad::backend
