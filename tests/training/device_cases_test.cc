@@ -68,7 +68,8 @@ class DeviceCases : public ::testing::Test {
     for (const std::vector<int>& sizes : meshes) {
       const planner::Mesh mesh = test_mesh(sizes);
       for (int i = 0; i < plans; ++i) {
-        const PlanOfDevices plan = plan_from("random", RandomPlacement(m, mesh, seed_++).make());
+        const PlanOfDevices plan =
+            plan_from("random", RandomPlacement(m.forward, m.extents, mesh, seed_++).make());
         expect_equal(run_on(m.spec, plan, steps), one,
                      mesh.str() + " seed " + std::to_string(seed_ - 1));
       }
@@ -428,7 +429,7 @@ TEST_F(DeviceCases, WhatRunsAgainIsTheSame) {
   for (const std::vector<int>& sizes : Sizes{{2}, {2, 2}}) {
     const planner::Mesh mesh = test_mesh(sizes);
     for (const uint32_t seed : {5U, 6U}) {
-      planner::Placement placement = RandomPlacement(m, mesh, seed).make();
+      planner::Placement placement = RandomPlacement(m.forward, m.extents, mesh, seed).make();
       std::vector<DeviceRun> runs;
       for (const ir::Saving saving : {ir::Saving::kKeep, ir::Saving::kRecompute}) {
         const auto set = [&](planner::BodyPlacement& body) {
@@ -461,8 +462,9 @@ TEST_F(DeviceCases, TheGlobalNormClips) {
     for (const char* name : {"dp", "zero1", "zero3"}) {
       if (const auto plan = named_plan(m.spec, name, sizes)) plans.emplace_back(name, plan);
     }
-    plans.emplace_back("random",
-                       plan_from("random", RandomPlacement(m, test_mesh(sizes), 3).make()));
+    plans.emplace_back(
+        "random",
+        plan_from("random", RandomPlacement(m.forward, m.extents, test_mesh(sizes), 3).make()));
   }
   EXPECT_GT(plans.size(), 8U);
   for (const auto& [name, plan] : plans) {
@@ -512,8 +514,10 @@ TEST_F(DeviceCases, FirstValuesDoNotDependOnTheMesh) {
   const DeviceRun one = run_on(m.spec, nullptr, 0);
   for (const std::vector<int>& sizes : Sizes{{2}, {3}, {2, 2}}) {
     for (uint32_t seed = 1; seed < 3; ++seed) {
-      const DeviceRun many =
-          run_on(m.spec, plan_from("random", RandomPlacement(m, test_mesh(sizes), seed).make()), 0);
+      const DeviceRun many = run_on(
+          m.spec,
+          plan_from("random", RandomPlacement(m.forward, m.extents, test_mesh(sizes), seed).make()),
+          0);
       ASSERT_EQ(many.error, "");
       EXPECT_EQ(many.weights, one.weights);
     }
