@@ -26,16 +26,17 @@ namespace fs = std::filesystem;
 // The figures that planner/compute_cost.h takes, as they were measured.
 std::string device_section(const Probe& probe) {
   const backend::ProductRates f32 = fit_products(probe.products, ir::DType::kF32);
-  std::string text = fmt::format("device host {{\n  memory: {:.2f} GB,\n  f32: {:.1f} GFLOPS",
-                                 static_cast<double>(probe.memory) / 1e9, f32.flops / 1e9);
+  std::string text =
+      fmt::format("device host {{\n  memory:    {:.2f} GB\n  f32:       {:.1f} GFLOPS",
+                  static_cast<double>(probe.memory) / 1e9, f32.flops / 1e9);
   for (const ir::DType dtype : {ir::DType::kBF16, ir::DType::kF16})
     text += fmt::format(", {}: {:.1f} GFLOPS", ir::dtype_name(dtype),
                         fit_products(probe.products, dtype).flops / 1e9);
-  text += fmt::format(", packing: {:.2f} GB/s,\n", f32.packing / 1e9);
+  text += fmt::format(", packing: {:.2f} GB/s\n", f32.packing / 1e9);
   text += fmt::format(
-      "  attention: {:.1f} GFLOPS, attention_grad: {:.1f} GFLOPS, pointwise: {:.2f} GFLOPS,\n",
+      "  attention: {:.1f} GFLOPS, attention_grad: {:.1f} GFLOPS, pointwise: {:.2f} GFLOPS\n",
       probe.attention / 1e9, probe.attention_grad / 1e9, probe.pointwise / 1e9);
-  text += fmt::format("  random: {:.3f} GB/s,\n", probe.random / 1e9);
+  text += fmt::format("  random:    {:.3f} GB/s\n", probe.random / 1e9);
   text += fmt::format("  bandwidth: {:.2f} GB/s", probe.bandwidth / 1e9);
   if (probe.cache > 0)
     text += fmt::format(", cache: {:.2f} MB, cache_bandwidth: {:.2f} GB/s", probe.cache / 1e6,

@@ -67,7 +67,8 @@ TEST_F(Devices, AProbeIsWhatLaterCommandsRead) {
   EXPECT_EQ(run_here("check config/colauto/host.cad").status, 0);
   const json host = json::parse(run_here("devices host --json").out);
   // the file holds the bandwidth that the cost model takes its part of
-  EXPECT_GT(host["devices"][0]["bandwidth"], measured["bandwidth"]);
+  EXPECT_NEAR(host["devices"][0]["bandwidth"].get<double>() / measured["bandwidth"].get<double>(),
+              1, 0.01);
   EXPECT_GT(host["devices"][0]["flops"]["f32"], 0);
   EXPECT_TRUE(host["devices"][0]["flops"].contains("bf16"));
 }
