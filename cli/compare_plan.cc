@@ -257,9 +257,9 @@ std::string comparison_text(const PlanComparison& c) {
   out += fmt::format("  {:<44} {:>10} {:>10} {:>8}\n", "peak, as compiled",
                      planner::bytes_text(c.arena), planner::bytes_text(peak),
                      peak > 0 ? fmt::format("{:+.0f} %", 100 * (c.arena / peak - 1)) : "");
-  if (c.predicted_peak > 0 && peak > 0)
+  if (c.predicted_peak > 0 && peak > 0 && c.predicted_peak != c.arena)
     out +=
-        fmt::format("  {:<44} {:>10} {:>10} {:>+6.0f} %\n", "peak, by the planner's model",
+        fmt::format("  {:<44} {:>10} {:>10} {:>+6.0f} %\n", "peak, as planned",
                     planner::bytes_text(c.predicted_peak), "", 100 * (c.predicted_peak / peak - 1));
   out += "\nops, forward and backward\n";
   Seconds rest;

@@ -40,7 +40,7 @@ struct PlanComparison {
   Seconds step, compute, communication, optimizer;
   double overlapped = 0;  // of communication, measured: the device worked meanwhile
   double other = 0;       // measured, in none of these: loading data, the norm's agreement
-  double predicted_peak = 0, arena = 0;  // bytes: of the planner's model, of the compiled program
+  double predicted_peak = 0, arena = 0;  // bytes: as planned, of the program that ran
   std::vector<int64_t> measured_peaks;   // by device
   std::vector<ComparedOps> ops;          // the longest first
   std::vector<ComparedCollectives> collectives;

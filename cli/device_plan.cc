@@ -2,6 +2,8 @@
 #include "cli/device_plan.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -97,41 +99,96 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
   return Made{plan.devices, plan.planning.plan};
 }
 
+// Budgets for the planner's model, so that what its plans compile to comes as near to the real
+// budget as it can: the model's peak is off by some percent, to either side.
+class FittingSearch {
+ public:
+  FittingSearch(PlanQuestion& question, const ir::TrainSpec& spec,
+                const backend::TrainerOptions& options)
+      : question_(question),
+        spec_(spec),
+        options_(options),
+        budget_(question.request.budget),
+        most_(std::numeric_limits<double>::infinity()) {}
+
+  Result<FittingPlan> run() {
+    constexpr int kTries = 6;
+    double ask = budget_;
+    for (int i = 0; i < kTries; ++i) {
+      CAD_TRY(next, attempt(ask));
+      if (!next || !(next > least_ && *next < most_)) break;
+      if (best_ && *next - least_ < kNear * budget_) break;
+      ask = *next;
+    }
+    if (best_) return std::move(*best_);
+    failed_.feasible = false;
+    return *no_plan(question_, failed_);
+  }
+
+ private:
+  static constexpr double kNear = 0.003;  // of the budget
+
+  // Plans for `ask` bytes. What to ask for next; nothing: there is nothing better to come.
+  Result<std::optional<double>> attempt(double ask) {
+    planner::PlanRequest& request = question_.request;
+    request.budget = ask;
+    FittingPlan found;
+    found.planning = planner::plan_by_rules(request);
+    request.budget = budget_;
+    planner::Planning& planning = found.planning;
+    if (planning.problem == nullptr || planning.body.choices.empty()) {
+      if (failed_.problem == nullptr) failed_ = std::move(planning);
+      return std::optional<double>();
+    }
+    const bool feasible = planning.feasible;  // by the model; else this is its least plan
+    const double model = planning.plan.predicted.peak_bytes;
+    found.devices =
+        with_evaluations(request.name, {}, planner::placement_of(*planning.problem, planning.body),
+                         *question_.graph, spec_)
+            .devices;
+    CAD_TRY(memory, memory_of(found.devices, spec_, options_));
+    set_memory(planning.plan.predicted, memory);
+    planning.plan.budget = budget_;
+    planning.least_peak = planning.plan.predicted.peak_bytes;
+    const double excess = planning.least_peak - budget_;
+    const bool free = feasible && planning.price == 0;  // memory does not bind
+    const bool fixed = request.name != "auto" || !feasible;
+    if (excess > 0) {
+      most_ = std::min(most_, ask);
+      if (failed_.problem == nullptr || planning.least_peak < failed_.least_peak)
+        failed_ = std::move(planning);
+      if (fixed) return std::optional<double>();
+      return std::optional<double>(best_
+                                       ? std::max(std::min(ask, model) - excess, (least_ + ask) / 2)
+                                       : std::min(ask, model) - excess);
+    }
+    planning.feasible = true;
+    least_ = std::max(least_, ask);
+    const double seconds = planning.plan.predicted.step_s;
+    if (!best_ || seconds < best_->planning.plan.predicted.step_s) best_ = std::move(found);
+    if (free || request.name != "auto") return std::optional<double>();
+    return std::optional<double>(std::min(std::max(ask, model) - excess, (ask + most_) / 2));
+  }
+
+  PlanQuestion& question_;
+  const ir::TrainSpec& spec_;
+  const backend::TrainerOptions& options_;
+  double budget_;
+  double least_ = 0, most_;  // asked for: gave a plan that fits, gave one that does not
+  std::optional<FittingPlan> best_;
+  planner::Planning failed_;
+};
+
 }  // namespace
 
 Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
                                  const backend::TrainerOptions& options) {
-  constexpr int kTries = 4;
-  planner::PlanRequest& request = question.request;
   // evaluations are split as the step is, without what only updates need
-  if (options.evaluate_only)
-    request.training.state_bytes.assign(request.training.state_bytes.size(), 0.0);
-  const double budget = request.budget;
-  FittingPlan result;
-  double over = 0;
-  for (int i = 0; i < kTries; ++i) {
-    request.budget = budget - over;
-    result.planning = planner::plan_by_rules(request);
-    request.budget = budget;
-    // the model's least plan needs more than it says by what others did
-    if (result.planning.least_peak > 0) result.planning.least_peak += over;
-    if (auto error = no_plan(question, result.planning)) return *error;
-    result.devices =
-        with_evaluations(request.name, {},
-                         planner::placement_of(*result.planning.problem, result.planning.body),
-                         *question.graph, spec)
-            .devices;
-    CAD_TRY(memory, memory_of(result.devices, spec, options));
-    const double model = result.planning.plan.predicted.peak_bytes;
-    set_memory(result.planning.plan.predicted, memory);
-    result.planning.plan.budget = budget;
-    const double excess = static_cast<double>(memory.total) - budget;
-    if (excess <= 0) return result;
-    over = std::max(over + excess, budget - model + excess);
-    result.planning.least_peak = static_cast<double>(memory.total);
+  if (options.evaluate_only) {
+    std::vector<double>& states = question.request.training.state_bytes;
+    states.assign(states.size(), 0.0);
   }
-  result.planning.feasible = false;
-  return *no_plan(question, result.planning);
+  return FittingSearch(question, spec, options).run();
 }
 
 Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram& program,

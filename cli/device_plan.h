@@ -22,8 +22,9 @@ struct PlannedRun {
 };
 
 // A plan that fits as compiled: its memory is that of the program it becomes, which has gaps that
-// the planner's model does not know of. Where that is above the question's budget, a plan for less
-// is looked for. Of a question about this host. E0901 when there is none.
+// the planner's model does not know of. Where the two differ, the planner is asked again, for less
+// or for more, until the program comes near the budget. Of a question about this host. E0901 when
+// there is none.
 struct FittingPlan {
   planner::Planning planning;  // with the compiled program's memory in its plan
   std::shared_ptr<const backend::DevicePlan> devices;

@@ -26,9 +26,9 @@ constexpr const char* kHost = "host";
 // `colauto probe` has measured anything. Two multiply-adds a lane and cycle near 3 GHz, of which
 // products keep about 90 %; AVX-512 units run one and a half times as fast as AVX2's, not twice.
 constexpr double kLaneFlops = 5.5e9;      // operations a second, f32
-constexpr double kCoreBandwidth = 8e9;    // bytes a second
-constexpr double kCoreCache = 2 << 20;    // bytes
-constexpr double kThreadLatency = 10e-6;  // seconds to meet another thread
+constexpr double kCoreBandwidth = 12e9;   // bytes a second
+constexpr double kCoreCache = 4 << 20;    // bytes
+constexpr double kThreadLatency = 20e-6;  // seconds to meet another thread
 constexpr double kLoopOverhead = 2e-6;    // seconds to start a kernel on all threads
 
 struct NoFiles : frontend::FileReader {
@@ -47,11 +47,11 @@ CpuRates cpu_rates(const Device& device, const std::map<std::string, double>& gi
     return found == given.end() ? otherwise : found->second;
   };
   CpuRates cpu;
-  cpu.pointwise = figure("pointwise", products / 12);
+  cpu.pointwise = figure("pointwise", products / 2);
   cpu.attention = figure("attention", products / 2);
-  cpu.attention_grad = figure("attention_grad", products / 2);
-  cpu.random = figure("random", products / 180);
-  cpu.packing = figure("packing", products / 10);
+  cpu.attention_grad = figure("attention_grad", products / 2.5);
+  cpu.random = figure("random", products / 40);
+  cpu.packing = figure("packing", products / 16);
   cpu.cache = figure("cache", 0);
   cpu.cache_bandwidth = figure("cache_bandwidth", 4 * device.bandwidth);
   return cpu;

@@ -18,7 +18,8 @@ namespace {
 using ir::DimId;
 using ir::ValueId;
 
-constexpr int64_t kLength = 256;
+// Rows in the order of a layer's, more than the inner caches hold.
+constexpr int64_t kRows = 8, kLength = 256;
 // What a causal mask leaves.
 constexpr double kCausal = 0.5 * (1 + planner::kCpuAttentionTile / kLength);
 
@@ -130,21 +131,22 @@ KernelRates measure_kernels(ThreadPool& pool,
   std::vector<std::vector<float>> kept;  // out, lse
   for (const bool backward : {false, true}) {
     Bench bench;
-    const DimId rows = bench.dim("B", 2), heads = bench.dim("H", 6), t = bench.dim("T", kLength),
-                s = bench.dim("S", kLength), k = bench.dim("K", 64), v = bench.dim("E", 64);
-    const ValueId q = bench.input({rows, heads, t, k}), key = bench.input({rows, heads, s, k}),
-                  value = bench.input({rows, heads, s, v});
+    const DimId rows = bench.dim("B", kRows), heads = bench.dim("H", 6),
+                t = bench.dim("T", kLength), s = bench.dim("S", kLength), k = bench.dim("K", 64),
+                v = bench.dim("E", 64);
+    const ValueId q = bench.input({rows, t, heads, k}), key = bench.input({rows, s, heads, k}),
+                  value = bench.input({rows, s, heads, v});
     ir::Attrs attrs;
     attrs.dims = {t, s, k};
     attrs.scalar = 0.125;
     attrs.causal = true;
-    attrs.probs = {rows, heads, t, s};
+    attrs.probs = {rows, t, heads, s};
     std::vector<std::vector<float>> inputs;
     if (backward) {
-      const ValueId out = bench.input({rows, heads, t, v}), lse = bench.input({rows, heads, t}),
-                    g = bench.input({rows, heads, t, v});
+      const ValueId out = bench.input({rows, t, heads, v}), lse = bench.input({rows, t, heads}),
+                    g = bench.input({rows, t, heads, v});
       bench.output(bench.b.make_all(ir::Op::kAttentionGrad, {q, key, value, out, lse, g}, attrs));
-      const size_t elements = size_t{2} * 6 * kLength * 64;
+      const size_t elements = size_t{kRows} * 6 * kLength * 64;
       inputs.assign(3, std::vector<float>(elements, 0.1F));
       inputs.insert(inputs.end(), kept.begin(), kept.end());
     } else {
