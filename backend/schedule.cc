@@ -115,6 +115,29 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
   return true;
 }
 
+// Nobody else is at the destination: then an operand that v's step may overwrite can be made there
+// too, and one of that operand's.
+void Scheduler::go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v,
+                          const Destination& d) {
+  direct_[index(v)] = &d;
+  places_[index(v)] = d.place;
+  if (d.occupant.valid() || d.accumulate) return;
+  const int32_t def = def_step_[index(v)];
+  const Step& step = steps[static_cast<size_t>(def)];
+  if (step.kind == Step::Kind::kLoop) return;
+  const auto output = static_cast<size_t>(std::find(step.outputs.begin(), step.outputs.end(), v) -
+                                          step.outputs.begin());
+  if (output >= step.may_overwrite.size()) return;
+  for (const int32_t i : step.may_overwrite[output]) {
+    const ValueId in = step.inputs[static_cast<size_t>(i)];
+    const int32_t made = def_step_[index(in)];
+    if (base(in) != in || made < 0 || made >= def || graph_.value(in).region != r.region) continue;
+    if (uses_[index(in)] != 1 || bytes(in) != bytes(v) || direct_[index(in)] != nullptr) continue;
+    if (places_[index(in)].valid() || in_flight(in, def)) continue;
+    return go_direct(r, steps, in, d);
+  }
+}
+
 void Scheduler::choose_destinations(const RegionState& r, const std::vector<Step>& steps,
                                     const std::vector<Destination>& destinations) {
   const std::vector<ValueId>& results = graph_.region(r.region).results;
@@ -131,8 +154,7 @@ void Scheduler::choose_destinations(const RegionState& r, const std::vector<Step
     const Destination& d = destinations[i];
     if (copied_early(v, d) || passed_on(v, d)) continue;
     if (may_go_direct(r, steps, v, d)) {
-      direct_[index(v)] = &d;
-      places_[index(v)] = d.place;
+      go_direct(r, steps, v, d);
     } else {
       last_use_[index(base(v))] = r.end;
     }

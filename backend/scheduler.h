@@ -92,6 +92,8 @@ class Scheduler {
   [[nodiscard]] bool copied_early(ValueId v, const Destination& d) const {
     return def_step_[index(base(v))] < 0 && !d.occupant.valid();
   }
+  void go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v,
+                 const Destination& d);
   void choose_destinations(const RegionState& r, const std::vector<Step>& steps,
                            const std::vector<Destination>& destinations);
   bool may_go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v,

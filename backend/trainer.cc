@@ -201,7 +201,7 @@ void Trainer::compile_train(RunGraph step, const CompileOptions& options) {
     const bool state = output.name.compare(0, 6, "state:") == 0;
     if (state)
       train_options.in_place.emplace_back(output.name, output.name.substr(6));
-    else
+    else if (spec_->accumulate > 1)
       train_options.accumulate.push_back(output.name);
   }
   train_ = BoundProgram(g, spec_->bindings, train_options, data_.get(), step.inputs);
