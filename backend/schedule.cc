@@ -124,7 +124,9 @@ void Scheduler::go_direct(const RegionState& r, const std::vector<Step>& steps, 
   if (d.occupant.valid() || d.accumulate) return;
   const int32_t def = def_step_[index(v)];
   const Step& step = steps[static_cast<size_t>(def)];
-  if (step.kind == Step::Kind::kLoop) return;
+  // Collectives move: what is in flight is nobody else's place.
+  const auto fixed = [&](const Step& s) { return s.kind != Step::Kind::kCollective; };
+  if (step.kind == Step::Kind::kLoop || !fixed(step)) return;
   const auto output = static_cast<size_t>(std::find(step.outputs.begin(), step.outputs.end(), v) -
                                           step.outputs.begin());
   if (output >= step.may_overwrite.size()) return;
@@ -134,6 +136,7 @@ void Scheduler::go_direct(const RegionState& r, const std::vector<Step>& steps, 
     if (base(in) != in || made < 0 || made >= def || graph_.value(in).region != r.region) continue;
     if (uses_[index(in)] != 1 || bytes(in) != bytes(v) || direct_[index(in)] != nullptr) continue;
     if (places_[index(in)].valid() || in_flight(in, def)) continue;
+    if (!fixed(steps[static_cast<size_t>(made)])) continue;
     return go_direct(r, steps, in, d);
   }
 }

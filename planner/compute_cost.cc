@@ -70,7 +70,7 @@ double matmul_rate(const Device& device, ir::DType dtype) {
 
 double compute_seconds(const Device& device, const Work& work, const CostConstants& constants) {
   const double flops = work.matmul_flops + work.attention_flops + work.other_flops;
-  if (flops <= 0 && work.bytes <= 0) return 0;
+  if (flops <= 0 && work.bytes <= 0 && work.draws <= 0) return 0;
   if (device.cpu) return cpu_seconds(device, work);
   const double rate = matmul_rate(device, work.dtype);
   double compute = 0;

@@ -164,10 +164,15 @@ TEST(Machines, AProbedHost) {
   const Host host{2, 64e9};
   const auto four = host_cluster(host, probed, 4);
   ASSERT_TRUE(four.ok());
-  EXPECT_EQ(*four->intra, (Link{2e9, 20e-6}));
-  EXPECT_EQ(*host_cluster(host, probed, 2)->intra, (Link{6e9, 4e-6}));
-  EXPECT_EQ(*host_cluster(host, probed, 3)->intra, (Link{4e9, 4e-6})) << "what two get, in three";
-  EXPECT_EQ(*host_cluster(host, probed, 8)->intra, (Link{1e9, 20e-6}));
+  const auto expect_link = [&](int64_t devices, double bandwidth, double latency) {
+    const Link link = *host_cluster(host, probed, devices)->intra;
+    EXPECT_DOUBLE_EQ(link.bandwidth, bandwidth) << devices;
+    EXPECT_DOUBLE_EQ(link.latency, latency) << devices;
+  };
+  expect_link(2, 6e9, 4e-6);
+  expect_link(3, 4e9, 4e-6);  // what two get, in three
+  expect_link(4, 2e9, 20e-6);
+  expect_link(8, 1e9, 20e-6);
   const CpuRates& cpu = *four->device.cpu;
   EXPECT_DOUBLE_EQ(cpu.pointwise, 2.5e9);
   EXPECT_DOUBLE_EQ(cpu.attention, 25e9);
