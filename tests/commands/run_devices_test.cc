@@ -167,6 +167,49 @@ TEST_F(RunDevices, ResumingOnAnotherMesh) {
   }
 }
 
+// One run over four meshes in turn, each with its own order of sums: dropout, micro-batches and the
+// order of the data go on as if nothing had happened.
+TEST_F(RunDevices, AChainOfMeshes) {
+  ASSERT_EQ(run("run net.cad --quiet --log through.jsonl --save through").status, 0);
+  int step = 0;
+  for (const char* mesh : {"--devices 4 --plan zero3", "--devices 4 --mesh dp=2,tp=2",
+                           "--devices 1", "--devices 3 --plan zero1"}) {
+    step += 2;
+    const Output part = run("run net.cad --quiet --log n.jsonl --save n --steps " +
+                            std::to_string(step) + (step > 2 ? " --resume " : " ") + mesh);
+    ASSERT_EQ(part.status, 0) << mesh << part.err;
+  }
+  expect_close(losses("n.jsonl"), losses("through.jsonl"), "a chain of meshes");
+}
+
+// Rows of an epoch are those of the whole data, whoever reads them.
+TEST_F(RunDevices, StepsOfAnEpoch) {
+  const struct {
+    int tokens, rows, window, devices, steps;
+  } cases[] = {{94, 2, 5, 2, 9}, {100, 8, 8, 4, 1}, {81, 2, 5, 2, 8}, {80, 2, 5, 2, 7}};
+  for (const auto& c : cases) {
+    write("text.txt", std::string(static_cast<size_t>(c.tokens), 'a'));
+    for (const int devices : {1, c.devices}) {
+      const Output dry =
+          run("run net.cad --dry-run --json --set accumulate=1 --set B=" + std::to_string(c.rows) +
+              " --set T=" + std::to_string(c.window) +
+              (devices == 1 ? "" : " --plan dp --devices " + std::to_string(devices)));
+      ASSERT_EQ(dry.status, 0) << dry.err;
+      EXPECT_EQ(json::parse(dry.out)["steps_per_epoch"], c.steps) << c.tokens << " on " << devices;
+    }
+  }
+}
+
+// Nothing that only shows what happens changes it.
+TEST_F(RunDevices, LookingChangesNothing) {
+  const std::string flags = "run net.cad --devices 3 --plan zero3 --threads-per-device 1 ";
+  ASSERT_EQ(run(flags + "--quiet --log a.jsonl --save a").status, 0);
+  EXPECT_EQ(run(flags + "--emit=ir,grad,profile,program,kernels").status, 0);
+  ASSERT_EQ(run(flags + "-v --timings --trace t.json --log b.jsonl --save b").status, 0);
+  EXPECT_EQ(losses("b.jsonl"), losses("a.jsonl"));
+  EXPECT_EQ(read("b/step-000008/model.safetensors"), read("a/step-000008/model.safetensors"));
+}
+
 // Less memory than a run needs as it is: more is computed again, the losses stay.
 TEST_F(RunDevices, LittleMemory) {
   const std::string deep = "run net.cad --quiet --set B=24 --set L=6 --steps 3 ";

@@ -300,6 +300,9 @@ TEST_F(DeviceCases, OddShapes) {
                 rows),
             2, 2, {{2}, {3}, {4}});
   }
+  // more devices than rows, and than columns
+  compare(net("D = 6", "  param w : [D] = normal(1)\n  return mean((x * w) ^ 2)\n", 4), 2, 2,
+          {{8}, {4, 2}});
   compare(net("D = 6", "  return mean(RMSNorm[D](x) ^ 4)\n", 1), 2, 2, {{2}, {2, 2}});
 }
 
@@ -521,6 +524,83 @@ TEST_F(DeviceCases, FirstValuesDoNotDependOnTheMesh) {
       EXPECT_EQ(many.weights, one.weights);
     }
   }
+}
+
+// H9, H10: what any mesh saved any other reads, weights, moments and place in the data, bit for
+// bit; sizes of which some devices get nothing.
+TEST_F(DeviceCases, CheckpointsMoveExactly) {
+  std::vector<float> x;
+  for (int i = 0; i < 40; ++i) x.push_back(std::sin(static_cast<float>(i)));
+  const std::string text =
+      "dim B, A = 6, C = 5, D = 2, E = 1\nmodel Net(x: [B]) -> f32[] {\n"
+      "  param a : [A] = normal(1)\n  param c : [C, A] = normal(1)\n  param d : [D] = normal(1)\n"
+      "  param e : [E] = normal(1)\n  param f : [] = ones\n"
+      "  y = sum[A](a ^ 2) + mean(c ^ 2) + sum[D](d ^ 2) + sum[E](e ^ 2) * f\n"
+      "  return mean(dropout(x, 0.3) * y)\n}\ntrain t {\n  data: npy(" +
+      npy("x.npy", {40}, x) +
+      ", x: f32[B])\n  loss: Net(x)\n  optimizer: adamw(lr: 1e-2)\n  ema: 0.9\n  B: 4, steps: "
+      "6, accumulate: 2\n}\n";
+  const WholeModel m = whole_model(text, {});
+  const DeviceRun through = run_on(m.spec, nullptr, 6);
+  std::vector<PlanOfDevices> plans = {nullptr};
+  for (const std::vector<int>& sizes : Sizes{{4}, {2}, {3}, {2, 2}})
+    plans.push_back(plan_from("random", RandomPlacement(m, test_mesh(sizes), seed_++).make()));
+  for (size_t from = 0; from < plans.size(); ++from) {
+    const std::string folder = folder_.file("from" + std::to_string(from));
+    const DeviceRun first = run_on(m.spec, plans[from], 3, {"", folder});
+    ASSERT_EQ(first.error, "");
+    for (size_t to = 0; to < plans.size(); ++to) {
+      if (from != 0 && from != 1 && to != 0 && to != 1) continue;
+      const DeviceRun moved = run_on(m.spec, plans[to], 0, {folder, ""});
+      ASSERT_EQ(moved.error, "");
+      EXPECT_EQ(moved.weights, first.weights) << from << " to " << to;
+      EXPECT_EQ(moved.moments, first.moments) << from << " to " << to;
+      const DeviceRun rest = run_on(m.spec, plans[to], 3, {folder, ""});
+      std::vector<double> losses = first.losses;
+      losses.insert(losses.end(), rest.losses.begin(), rest.losses.end());
+      expect_near(losses, through.losses, "resumed", 1e-5);
+    }
+  }
+}
+
+// F8: an evaluation neither keeps nor computes again what a backward pass would need.
+TEST_F(DeviceCases, EvaluationsKeepNothing) {
+  const std::string text =
+      "dim B, D = 8, L = 6\nlayer Block(x: [B, D]) -> [B, D] {\n"
+      "  return x + relu(Linear[D -> D](LayerNorm[D](x)))\n}\n"
+      "model Net(x: [B, D]) -> [B, D] {\n  repeat L as h { x = Block(x) }\n  return x\n}\n"
+      "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+      "  optimizer: sgd(lr: 1e-1)\n  B: 64, steps: 4\n"
+      "  eval { data: synthetic(x: f32[B, D], y: f32[B, D]), batches: 2 }\n}\n";
+  const WholeModel m = whole_model(text, {});
+  std::vector<int64_t> training, evaluation;
+  for (const ir::Saving saving : {ir::Saving::kKeep, ir::Saving::kRecompute}) {
+    const PlanOfDevices dp = named_plan(m.spec, "dp", {2});
+    ASSERT_NE(dp, nullptr);
+    planner::Placement placement = dp->train;
+    for (auto& [node, runs] : placement.top.loops) {
+      for (planner::RunPlacement& run : runs) {
+        for (planner::BodyPlacement& body : run.pattern) {
+          for (const ir::NodeId id :
+               m.forward.region(m.forward.node(ir::NodeId{node}).loop.body).nodes) {
+            for (const ir::ValueId v : m.forward.node(id).results) body.saving[v.index] = saving;
+          }
+        }
+      }
+    }
+    for (const bool evaluate_only : {false, true}) {
+      TrainerOptions options;
+      options.plan = plan_from("saved", placement);
+      options.threads = 1;
+      options.evaluate_only = evaluate_only;
+      const auto trainer = Trainer::create(m.spec, options);
+      ASSERT_TRUE(trainer.ok());
+      (evaluate_only ? evaluation : training).push_back((*trainer)->memory().region);
+    }
+  }
+  EXPECT_LT(training[1], training[0]);
+  EXPECT_EQ(evaluation[1], evaluation[0]);
+  EXPECT_LT(evaluation[0], training[1]);
 }
 
 // G13: old values of what is updated in place, states that are read before and after.

@@ -17,31 +17,40 @@ namespace cad::backend {
 struct DeviceRun {
   std::vector<double> losses, norms;
   std::vector<EvalReport> evals;  // after the last step
-  std::map<std::string, std::vector<float>> weights;
+  std::map<std::string, std::vector<float>> weights, moments;
   std::string error;
 };
 
 using PlanOfDevices = std::shared_ptr<const DevicePlan>;
 
-// What this device has of the model goes into `weights`.
-inline void collect_weights(const Trainer& trainer,
-                            std::map<std::string, std::vector<float>>& weights) {
-  for (const TensorToWrite& tensor : trainer.contents().model) {
+struct RunFiles {
+  std::string restore, save;  // folders; empty: no
+};
+
+// What this device has of some tensors goes into `whole`.
+inline void collect(const std::vector<TensorToWrite>& tensors,
+                    std::map<std::string, std::vector<float>>& whole) {
+  for (const TensorToWrite& tensor : tensors) {
     int64_t elements = 1;
     for (const int64_t extent : tensor.shape) elements *= extent;
-    std::vector<float>& whole = weights[tensor.name];
-    whole.resize(static_cast<size_t>(elements));
+    std::vector<float>& values = whole[tensor.name];
+    values.resize(static_cast<size_t>(elements));
     if (tensor.data == nullptr || tensor.type != StoredType::kF32) continue;
     each_stretch(tensor.shard.value_or(whole_shard(tensor.shape)), [&](int64_t here, int64_t there,
                                                                        int64_t count) {
-      std::copy_n(static_cast<const float*>(tensor.data) + here, count, whole.begin() + there);
+      std::copy_n(static_cast<const float*>(tensor.data) + here, count, values.begin() + there);
     });
   }
 }
 
-inline Status run_steps(Trainer& trainer, int steps, DeviceRun& run, std::mutex& mutex) {
+inline Status run_steps(Trainer& trainer, int steps, const RunFiles& files, DeviceRun& run,
+                        std::mutex& mutex) {
   std::vector<Diagnostic> warnings;
   CAD_TRY_VOID(trainer.start(warnings));
+  if (!files.restore.empty()) {
+    CAD_TRY(checkpoint, find_checkpoint(files.restore));
+    CAD_TRY_VOID(trainer.restore(checkpoint));
+  }
   std::vector<double> losses, norms;
   for (int i = 0; i < steps; ++i) {
     CAD_TRY(report, trainer.step());
@@ -51,8 +60,15 @@ inline Status run_steps(Trainer& trainer, int steps, DeviceRun& run, std::mutex&
   // whoever holds the same block holds the same bits, after any number of steps
   CAD_TRY_VOID(trainer.check_replicas());
   std::vector<EvalReport> evals = trainer.evaluate_all();
+  const CheckpointContents contents = trainer.contents();
+  if (!files.save.empty()) {
+    CAD_TRY(folder, CheckpointFolder::open(files.save, CheckpointFolder::Mode::kFresh, 1, 0,
+                                           trainer.team()));
+    CAD_TRY_VOID(folder.save(contents));
+  }
   const std::lock_guard lock(mutex);
-  collect_weights(trainer, run.weights);
+  collect(contents.model, run.weights);
+  collect(contents.optimizer, run.moments);
   if (!trainer.team().first()) return Ok{};
   run.losses = losses;
   run.norms = norms;
@@ -61,7 +77,8 @@ inline Status run_steps(Trainer& trainer, int steps, DeviceRun& run, std::mutex&
 }
 
 // `plan` nullptr: one device.
-inline DeviceRun run_on(const ir::TrainSpec& spec, const PlanOfDevices& plan, int steps) {
+inline DeviceRun run_on(const ir::TrainSpec& spec, const PlanOfDevices& plan, int steps,
+                        const RunFiles& files = {}) {
   DeviceRun run;
   std::mutex mutex;
   TrainerOptions options;
@@ -75,14 +92,14 @@ inline DeviceRun run_on(const ir::TrainSpec& spec, const PlanOfDevices& plan, in
     return run;
   }
   if (devices == 1) {
-    const Status status = run_steps(**trainer, steps, run, mutex);
+    const Status status = run_steps(**trainer, steps, files, run, mutex);
     if (!status.ok()) run.error = status.error().message;
     return run;
   }
   ThreadWorld world(devices, 60);
   const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
     const auto own = (*trainer)->on_device(Team(device.comm), device.pool);
-    return run_steps(*own, steps, run, mutex);
+    return run_steps(*own, steps, files, run, mutex);
   });
   if (!outcome.ok())
     run.error = outcome.error ? outcome.error->message : outcome.failure.value_or("failed");
