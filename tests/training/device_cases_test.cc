@@ -242,7 +242,7 @@ TEST_F(DeviceCases, OneTwoThreeFiveSevenDevices) {
   const WholeModel m = whole_model(text, {});
   const DeviceRun one = run_on(m.spec, nullptr, 3);
   for (const std::vector<int>& sizes : Sizes{{1}, {1, 1}}) {
-    const PlanOfDevices plan = named_plan(m.spec, "single", sizes);
+    const PlanOfDevices plan = named_plan(m.spec, sizes.size() == 1 ? "single" : "auto", sizes);
     ASSERT_NE(plan, nullptr);
     const DeviceRun same = run_on(m.spec, plan, 3);
     EXPECT_EQ(same.losses, one.losses);
@@ -544,7 +544,8 @@ TEST_F(DeviceCases, CheckpointsMoveExactly) {
   const DeviceRun through = run_on(m.spec, nullptr, 6);
   std::vector<PlanOfDevices> plans = {nullptr};
   for (const std::vector<int>& sizes : Sizes{{4}, {2}, {3}, {2, 2}})
-    plans.push_back(plan_from("random", RandomPlacement(m, test_mesh(sizes), seed_++).make()));
+    plans.push_back(plan_from(
+        "random", RandomPlacement(m.forward, m.extents, test_mesh(sizes), seed_++).make()));
   for (size_t from = 0; from < plans.size(); ++from) {
     const std::string folder = folder_.file("from" + std::to_string(from));
     const DeviceRun first = run_on(m.spec, plans[from], 3, {"", folder});
