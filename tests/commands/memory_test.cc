@@ -27,7 +27,7 @@ train net {
   data:      synthetic(ids: i32[B, N], x: f32[B, D], y: f32[B, D])
   loss:      mse(Net(ids, x), y)
   optimizer: adam(lr: 1e-3)
-  B: 65536, steps: 2, seed: 3
+  B: 53248, steps: 2, seed: 3
 }
 )";
 
@@ -62,7 +62,7 @@ TEST_F(Memory, IsThatOfTheArenas) {
   write("net.cad", kLarge);
   const int64_t start = resident({"version"});
   ASSERT_GT(start, 0);
-  for (const std::string devices : {"1", "2", "4"}) {
+  for (const std::string devices : {"1", "2"}) {
     std::vector<std::string> arguments = {"run",       "net.cad",   "--quiet", "--log",
                                           "log.jsonl", "--devices", devices};
     if (devices != "1") arguments.insert(arguments.end(), {"--plan", "zero1"});
@@ -82,8 +82,6 @@ TEST_F(Memory, IsThatOfTheArenas) {
         << devices << " devices: " << highest / kMiB << " MiB, " << start / kMiB
         << " MiB at the start, arenas " << arenas / kMiB << " MiB";
     EXPECT_GE(highest, arenas);  // what is measured is memory that is there
-    printf("%s devices: highest %ld MiB, start %ld MiB, arenas %ld MiB\n", devices.c_str(),
-           highest / kMiB, start / kMiB, arenas / kMiB);
     std::filesystem::remove(folder_ / "log.jsonl");
   }
 }
