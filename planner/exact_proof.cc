@@ -484,6 +484,8 @@ class Prover {
         built_[static_cast<size_t>(parent)].loop_factor[static_cast<size_t>(child)]);
     const std::vector<Measure> list = measures(r);
     const auto trips = static_cast<size_t>(p_.regions[r].trips);
+    // within another loop what that one runs again comes on top of these moments
+    const double alike = parent == 0 ? floor_ : 0;
     LabelTable so_far = once;
     for (size_t n = 1; n <= trips; ++n) {
       std::vector<Table> rest;  // by measure: from the first state to the one after n iterations
@@ -510,7 +512,7 @@ class Prover {
                 maker_->add_joins(so_far(i, h), once(h, j), allowed, Derivation::Kind::kSequence);
             }
           }
-          next(i, j) = maker_->take(floor_, true);
+          next(i, j) = maker_->take(alike, true);
           if (maker_->gave_up()) return next;
         }
       }

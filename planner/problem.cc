@@ -621,13 +621,15 @@ Totals evaluate_region(const Problem& p, int region, const BodyPlan& plan, int /
     if (!pair.alive.at.empty())
       transient[static_cast<size_t>(pair.b)] += static_cast<double>(pair.alive(i, j));
   }
-  t.again = again;
-  for (double b : transient) t.worst = std::max(t.worst, again + b);
+  // what runs again is there while the loops inside go through their backward pass, too
   for (size_t c = 0; c < r.children.size(); ++c) {
     const RegionProblem::Child& child = r.children[c];
     const auto choice = [&](int v) { return v < 0 ? -1 : plan.choices[static_cast<size_t>(v)]; };
     evaluate_loop(p, child, plan.loops[c], choice(child.entry), choice(child.exit), t);
   }
+  t.again += again;
+  t.worst += again;
+  for (double b : transient) t.worst = std::max(t.worst, again + b);
   return t;
 }
 
