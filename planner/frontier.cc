@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "planner/blend.h"
 #include "planner/exact.h"
 #include "planner/exact_proof.h"
 #include "planner/priced.h"
@@ -69,6 +70,7 @@ struct Search::Impl {
   Line whole;                              // of the best bound on all plans
   double top_moment = 0;                   // memory for a moment at the top level
   std::vector<BodyPlan> bases;             // plans next to the budget
+  BodyPool pool;                           // of all folds
 
   // What runs again counts besides memory for a moment in loops, but not at the top level. So there
   // are two bounds: what runs again at its mean, and the least moment of loops; or only the least
@@ -147,6 +149,7 @@ struct Search::Impl {
     point.e = evaluate(p, point.plan);
     CAD_CHECK(point.e.valid, "a folded plan uses a forbidden pair");
     offer(found, point.plan, point.e, budget);
+    if (std::isfinite(budget)) pool.add(p, point.plan);
     if (point.e.peak <= budget) last_fit = point;
     return point;
   }
@@ -297,11 +300,11 @@ struct Search::Impl {
     const Evaluation& e = found.evaluation;
     if (!found.exact || !found.feasible || p.model.overlap <= 0 || e.parameters <= e.compute)
       return bound;
-    // compute is too short to hide that much: the best weight of the two lines, by halving, and
-    // mixes of the plans on both sides of it
+    // compute is too short to hide that much: the best weight of the two lines, and mixes of the
+    // plans on both sides of it
     const double first = price;
     BodyPlan low_plan = last_fit.plan, high_plan;
-    const auto too_much = [&](double weight) {
+    const auto line_at = [&](double weight) {
       hide = weight;
       const double kept_price = bound_price, kept_hide = bound_hide;
       const double line = slopes(found, budget, limit, moment);
@@ -311,19 +314,27 @@ struct Search::Impl {
         bound_price = kept_price;
         bound_hide = kept_hide;
       }
-      return last_fit.e.parameters > last_fit.e.compute;
+      (last_fit.e.parameters > last_fit.e.compute ? low_plan : high_plan) = last_fit.plan;
+      return line;
     };
     const auto closed = [&] {
       return bound >= std::min(incumbent, found.evaluation.seconds) * (1 - tolerance);
     };
-    if (!too_much(1)) {
-      high_plan = last_fit.plan;
-      double low = 0, high = 1;
+    line_at(1);
+    if (last_fit.e.parameters <= last_fit.e.compute) {
+      // the bound is concave in the weight: its top lies between neighbours that are lower
+      double low = 0, middle = 0.5, high = 1, top = line_at(middle);
       for (int i = 0; i < 6 && !closed(); ++i) {
-        const double middle = (low + high) / 2;
-        const bool more = too_much(middle);
-        (more ? low : high) = middle;
-        (more ? low_plan : high_plan) = last_fit.plan;
+        const bool right = high - middle >= middle - low;
+        const double at = right ? (middle + high) / 2 : (low + middle) / 2;
+        const double line = line_at(at);
+        if (line > top) {
+          (right ? low : high) = middle;
+          middle = at;
+          top = line;
+        } else {
+          (right ? high : low) = at;
+        }
       }
       if (!closed()) mix_lines(found, low_plan, high_plan, budget, limit);
     }
@@ -352,6 +363,8 @@ struct Search::Impl {
   // Memory for a moment is a maximum, not a sum: where it leaves a gap, plans are parted by it.
   void search(Found& found, double budget) {
     constexpr int kMostParts = 6;
+    // parting takes several times as long as what came before it
+    constexpr double kWorthParting = 0.008;
     std::vector<Part> parts(1);
     again = p.regions.size() > 1 && loop_moment >= top_moment ? 1 : 0;
     parts[0].bound = best_line(found, budget, parts[0].limit, floor());
@@ -390,8 +403,9 @@ struct Search::Impl {
       if (!std::isfinite(part->bound)) break;
       const double best =
           found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
-      if (part->bound >= best * (1 - tolerance)) break;
-      const double high = std::min(part->limit, found.evaluation.transient);
+      if (part->bound >= best * (1 - (tolerance < 1e-3 ? tolerance : kWorthParting))) break;
+      const double high =
+          std::min(part->limit, found.evaluation.transient + found.evaluation.bytes.again);
       const double middle = (part->moment + high) / 2;
       if (!(middle > part->moment * 1.02)) break;
       Part lower{middle, part->moment, part->bound};
@@ -477,6 +491,10 @@ struct Search::Impl {
   // Single changes that save time and still fit, the most time a byte first: what the mix of two
   // bodies leaves of the budget.
   void improve(Found& found, double budget) const {
+    for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
+      const auto mixed = blended(p, pool, found.plan, c, budget, found.evaluation.seconds);
+      if (mixed) offer(found, *mixed, evaluate(p, *mixed), budget);
+    }
     BodyPlan plan = found.plan;
     for (size_t c = 0; c < plan.loops.size(); ++c) plan.loops[c] = loosened(plan.loops[c]);
     Evaluation e = evaluate(p, plan);
@@ -627,6 +645,7 @@ Found Search::run(double budget, double incumbent, double start) {
   impl_->incumbent = incumbent;
   impl_->start = start;
   impl_->bases.clear();
+  impl_->pool = {};
   impl_->search(found, budget);
   return found;
 }

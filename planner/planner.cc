@@ -98,6 +98,7 @@ class Planner {
       if (segments()) remember(m, search, found, enough);
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
+    if (r_.name == "auto") try_tighter();
     double bound = *std::min_element(bounds.begin(), bounds.end());
     if (segments()) bound = std::min(bound, try_segments(meshes, bounds));
     Planning out = finish(bound, exact);
@@ -126,6 +127,32 @@ class Planner {
       offer(found, problem, search.price());
       if (found.bound <= *least * (1 + 1e-9)) return;
       *least = found.bound;
+    }
+  }
+
+  // Plans for less memory fit as well. Searches are exact up to their gap, so one for a little less
+  // may end with a faster plan: the rungs of one ladder of budgets, the same for all requests, are
+  // tried on the best plan's mesh until a bound says that none can be faster. So requests whose
+  // budgets are close agree.
+  void try_tighter() {
+    constexpr double kRungs = 64;  // to half the budget
+    constexpr int kMostRungs = 12;
+    if (!best_.feasible || best_.price <= 0 || !std::isfinite(r_.budget)) return;
+    const std::shared_ptr<Problem> problem = best_.problem;
+    int64_t work = 600'000;  // folds times choices
+    int64_t choices = 0;
+    for (const RegionProblem& region : problem->regions) {
+      for (const VariableInfo& v : region.variables)
+        choices += static_cast<int64_t>(v.choices.size());
+    }
+    double rung = std::ceil(std::log2(r_.budget) * kRungs) - 1;
+    for (int i = 0; i < kMostRungs && work > 0; ++i, --rung) {
+      Search search(*problem);
+      const Found found =
+          search.run(std::exp2(rung / kRungs), best_.evaluation.seconds, best_.price);
+      if (found.feasible) offer(found, problem, search.price());
+      if (!found.exact || found.bound >= best_.evaluation.seconds * (1 - 1e-6)) return;
+      work -= choices * found.evaluations;
     }
   }
 

@@ -1,0 +1,210 @@
+// planner/blend.cc -- see blend.h. Everything a plan comes to but its moments is affine in the
+// counts, so each body is evaluated once, in all of the iterations.
+#include "planner/blend.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace cad::planner {
+
+namespace {
+
+constexpr size_t kMostKept = 64;     // bodies of a loop in the pool
+constexpr size_t kMostTried = 14;    // of them, in mixes
+constexpr int64_t kMostCounts = 96;  // of one body, before steps are larger than one
+
+// A plan all of whose replaced iterations are of one body.
+struct Whole {
+  const BodyPlan* body = nullptr;
+  double hidden_comm = 0, hidden_compute = 0;  // seconds, by which of the two is hidden
+  double held = 0, moment = 0;                 // bytes
+};
+
+bool is_single(const Run& run) {
+  return run.pattern.size() == 1 && run.segment == 0;
+}
+
+class Blender {
+ public:
+  Blender(const Problem& p, const BodyPool& pool, const BodyPlan& plan, size_t child, double budget,
+          double seconds)
+      : p_(p),
+        region_(p.regions[static_cast<size_t>(p.regions[0].children[child].region)]),
+        plan_(plan),
+        child_(child),
+        budget_(budget),
+        best_(seconds) {
+    if (child < pool.children() && region_.entry >= 0 && find_states()) measure(pool);
+  }
+
+  std::optional<BodyPlan> run() {
+    for (size_t a = 0; a < wholes_.size(); ++a) {
+      for (size_t b = a; b < wholes_.size(); ++b) {
+        for (size_t c = b; c < wholes_.size(); ++c) {
+          // pairs and single bodies are triples with counts of zero
+          if (wholes_.size() < 3 || (a != b && b != c)) counts({a, b, c});
+        }
+      }
+    }
+    if (!found_) return std::nullopt;
+    return with(mix_, counts_);
+  }
+
+ private:
+  [[nodiscard]] int state_of(const BodyPlan& body) const {
+    const int entry = body.choices[static_cast<size_t>(region_.entry)];
+    return entry == body.choices[static_cast<size_t>(region_.exit)] ? entry : -1;
+  }
+
+  // States that the plan stays in for some iterations; it goes from one to the next as it does.
+  bool find_states() {
+    for (const Run& run : plan_.loops[child_]) {
+      if (!is_replaced(run)) continue;
+      states_.insert(state_of(run.pattern[0]));
+      total_ += run.count;
+    }
+    return total_ >= 2;
+  }
+
+  [[nodiscard]] bool is_replaced(const Run& run) const {
+    return is_single(run) && state_of(run.pattern[0]) >= 0;
+  }
+
+  // The plan with these bodies, each where the first iteration in its state was.
+  [[nodiscard]] BodyPlan with(const std::array<const BodyPlan*, 3>& bodies,
+                              const std::array<int64_t, 3>& counts) const {
+    BodyPlan out = plan_;
+    out.loops[child_].clear();
+    std::set<int> placed;
+    for (const Run& run : plan_.loops[child_]) {
+      if (!is_replaced(run)) {
+        out.loops[child_].push_back(run);
+        continue;
+      }
+      const int state = state_of(run.pattern[0]);
+      if (!placed.insert(state).second) continue;
+      for (size_t i = 0; i < bodies.size(); ++i) {
+        if (counts[i] > 0 && state_of(*bodies[i]) == state)
+          out.loops[child_].push_back({counts[i], {*bodies[i]}});
+      }
+    }
+    return out;
+  }
+
+  void measure(const BodyPool& pool) {
+    std::vector<const BodyPlan*> bodies;
+    for (const BodyPlan& body : pool.of(child_)) {
+      if (states_.count(state_of(body)) != 0) bodies.push_back(&body);
+    }
+    for (const BodyPlan* body : bodies) {
+      const Evaluation e = evaluate(p_, with({body, body, body}, {total_, 0, 0}));
+      if (!e.valid) continue;
+      Whole w;
+      w.body = body;
+      const double rest = e.recompute + e.communicate + e.optimizer;
+      const double seen = 1 - p_.model.overlap;
+      w.hidden_comm = rest + e.compute + seen * e.parameters;
+      w.hidden_compute = rest + seen * e.compute + e.parameters;
+      w.held = e.bytes.persistent() + e.bytes.saved;
+      w.moment = e.transient + e.bytes.again;
+      wholes_.push_back(w);
+    }
+    drop_worse();
+    if (wholes_.size() > kMostTried) wholes_.resize(kMostTried);
+  }
+
+  // Bodies that another one beats in everything.
+  void drop_worse() {
+    std::vector<Whole> kept;
+    for (size_t i = 0; i < wholes_.size(); ++i) {
+      const auto beats = [&](size_t j) {
+        const Whole &x = wholes_[j], &y = wholes_[i];
+        const bool no_worse = x.hidden_comm <= y.hidden_comm &&
+                              x.hidden_compute <= y.hidden_compute && x.held <= y.held &&
+                              x.moment <= y.moment;
+        const bool equal = x.hidden_comm == y.hidden_comm && x.hidden_compute == y.hidden_compute &&
+                           x.held == y.held && x.moment == y.moment;
+        return no_worse && (!equal || j < i);
+      };
+      bool beaten = false;
+      for (size_t j = 0; j < wholes_.size() && !beaten; ++j) beaten = j != i && beats(j);
+      if (!beaten) kept.push_back(wholes_[i]);
+    }
+    wholes_ = std::move(kept);
+  }
+
+  void counts(const std::array<size_t, 3>& kinds) {
+    const int64_t step = (total_ + kMostCounts - 1) / kMostCounts;
+    std::array<int64_t, 2> at{-1, -1};
+    const auto try_all = [&](int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t by) {
+      for (int64_t a = std::max<int64_t>(0, a0); a <= std::min(total_, a1); a += by) {
+        for (int64_t b = std::max<int64_t>(0, b0); b <= std::min(total_ - a, b1); b += by) {
+          if (take(kinds, {a, b, total_ - a - b})) at = {a, b};
+        }
+      }
+    };
+    try_all(0, total_, 0, total_, step);
+    if (step > 1 && at[0] >= 0) try_all(at[0] - step, at[0] + step, at[1] - step, at[1] + step, 1);
+  }
+
+  bool take(const std::array<size_t, 3>& kinds, const std::array<int64_t, 3>& counts) {
+    double comm = 0, compute = 0, held = 0, moment = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      if (counts[i] == 0) continue;
+      const Whole& w = wholes_[kinds[i]];
+      const double part = static_cast<double>(counts[i]) / static_cast<double>(total_);
+      comm += part * w.hidden_comm;
+      compute += part * w.hidden_compute;
+      held += part * w.held;
+      moment = std::max(moment, w.moment);
+    }
+    // a little less than it is: whether it fits is said by evaluate()
+    if (held + moment > budget_ * (1 + 1e-12)) return false;
+    const double seconds = std::max(comm, compute);
+    if (seconds >= best_ * (1 - 1e-9)) return false;
+    best_ = seconds;
+    found_ = true;
+    mix_ = {wholes_[kinds[0]].body, wholes_[kinds[1]].body, wholes_[kinds[2]].body};
+    counts_ = counts;
+    return true;
+  }
+
+  const Problem& p_;
+  const RegionProblem& region_;
+  const BodyPlan& plan_;
+  size_t child_;
+  double budget_, best_;
+  std::set<int> states_;
+  int64_t total_ = 0;  // iterations that are replaced
+  std::vector<Whole> wholes_;
+  bool found_ = false;
+  std::array<const BodyPlan*, 3> mix_{};
+  std::array<int64_t, 3> counts_{};
+};
+
+}  // namespace
+
+void BodyPool::add(const Problem& problem, const BodyPlan& plan) {
+  bodies_.resize(problem.regions[0].children.size());
+  for (size_t c = 0; c < plan.loops.size(); ++c) {
+    const RegionProblem& r =
+        problem.regions[static_cast<size_t>(problem.regions[0].children[c].region)];
+    if (r.entry < 0 || !r.children.empty()) continue;
+    for (const Run& run : plan.loops[c]) {
+      if (!is_single(run)) continue;
+      const std::vector<int>& choices = run.pattern[0].choices;
+      if (choices[static_cast<size_t>(r.entry)] != choices[static_cast<size_t>(r.exit)]) continue;
+      const bool known = std::any_of(bodies_[c].begin(), bodies_[c].end(),
+                                     [&](const BodyPlan& body) { return body.choices == choices; });
+      if (!known && bodies_[c].size() < kMostKept) bodies_[c].push_back(run.pattern[0]);
+    }
+  }
+}
+
+std::optional<BodyPlan> blended(const Problem& problem, const BodyPool& pool, const BodyPlan& plan,
+                                size_t child, double budget, double seconds) {
+  return Blender(problem, pool, plan, child, budget, seconds).run();
+}
+
+}  // namespace cad::planner
