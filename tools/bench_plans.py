@@ -2,7 +2,9 @@
 
 Runs `colauto plan` on examples/ for each row and prints batch, sequence, GPUs, the time from start to
 printed plan and the memory that planning took, the predicted step, the proven gap and the peak of a
-device. A row that has no plan says how much memory is missing. Nothing is run on a GPU.
+device. A row that has no plan says how much memory is missing. Then the same block 10 and 1,000 times, with
+ample memory and with half of what that plan needs: seconds and lines of the printed plan. Nothing is run on
+a GPU.
 """
 import json
 import os
@@ -25,9 +27,9 @@ ROWS = [
 ]
 
 
-def run(binary, program, gpus, batch, micro, extra=()):
+def run(binary, program, gpus, batch, micro, extra=("--json",)):
     command = [binary, "plan", f"examples/{program}.cad", "--gpus", str(gpus), "--cluster", "dgx_a100",
-               "--set", f"B={batch}", "--set", f"accumulate={micro}", "--json", *extra]
+               "--set", f"B={batch}", "--set", f"accumulate={micro}", *extra]
     start = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err)
@@ -37,6 +39,29 @@ def run(binary, program, gpus, batch, micro, extra=()):
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess(command, process.returncode, out.read(), err.read()), seconds, usage.ru_maxrss / 1024
+
+
+def planned(binary, layers, budget):
+    """The plan of a GPT of so many layers, seconds from start to printed text (the least of three), its lines."""
+    sizes = ("--set", f"L={layers}", "--budget", f"{budget:.0f}B")
+    document = json.loads(run(binary, "gpt-1000-layers", 64, 64, 1, ("--json", *sizes))[0].stdout)
+    runs = [run(binary, "gpt-1000-layers", 64, 64, 1, sizes) for _ in range(3)]
+    return document, min(seconds for _, seconds, _ in runs), runs[0][0].stdout.count("\n")
+
+
+def depth(binary):
+    print(f"\n{'layers':>6} {'memory':<6} {'plan':>8} {'lines':>6} {'step':>9} {'gap':>7} {'peak':>9}")
+    base = {}
+    for layers in (10, 1000):
+        budget = 1e15
+        for memory in ("ample", "tight"):
+            plan, seconds, lines = planned(binary, layers, budget)
+            peak = plan["predicted"]["peak_bytes"]
+            budget = peak / 2
+            limit = 1.2 * base.setdefault(memory, seconds) + 0.2
+            more = "" if layers == 10 else f"  ({limit:.2f} s: 1.2 times that of 10 layers and 0.2 s)"
+            print(f"{layers:>6} {memory:<6} {seconds:>6.2f} s {lines:>6} {plan['predicted']['step_s']:>7.3g} s "
+                  f"{100 * plan['solver']['gap']:>6.2f}% {peak / 2**30:>5.1f} GiB{more}")
 
 
 def main():
@@ -56,6 +81,7 @@ def main():
         mesh = ", ".join(f"{a['name']}={a['size']}" for a in plan["mesh"]["axes"])
         p, s = plan["predicted"], plan["solver"]
         print(head + f"{p['step_s']:>7.3g} s {100 * s['gap']:>6.2f}% {p['peak_bytes'] / 2**30:>5.1f} GiB  {mesh}")
+    depth(binary)
 
 
 if __name__ == "__main__":
