@@ -22,6 +22,15 @@ std::string_view trimmed(std::string_view field) {
   return field;
 }
 
+// For a message: short, and without what a terminal would obey.
+std::string shown(std::string_view field) {
+  std::string text(trimmed(field).substr(0, 40));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+  }
+  return text;
+}
+
 bool number(std::string_view field, double& value) {
   field = trimmed(field);
   if (!field.empty() && field[0] == '+') field.remove_prefix(1);
@@ -98,8 +107,8 @@ class CsvSource : public RowSource {
     }
     if (line == 1 && numbers == 0) return Ok{};  // a header
     if (odd < fields.size()) {
-      Diagnostic error = wrong(fmt::format("field {} is `{}`, not a number", odd + 1,
-                                           trimmed(fields[odd]).substr(0, 40)));
+      Diagnostic error =
+          wrong(fmt::format("field {} is `{}`, not a number", odd + 1, shown(fields[odd])));
       if (line == 1) error.note("a first line is a header when none of its fields is a number");
       return error;
     }

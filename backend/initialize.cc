@@ -71,6 +71,16 @@ Status read_tensor(const SafetensorsFile& file, const StoredTensor& tensor, cons
     if (p.span.valid()) error.label(p.span, fmt::format("[{}]", fmt::join(p.dims, ", ")));
     return error;
   }
+  // Whole numbers are no weights: quantised ones mean nothing without their scales.
+  if (ir::is_float(p.dtype) && !stored_is_float(tensor.type)) {
+    Diagnostic error =
+        make_error(DiagId::E0611,
+                   fmt::format("`{}`: tensor `{}` holds {}, the program's holds floats",
+                               file.path(), tensor.name, stored_name(tensor.type)),
+                   kExitRunFailed);
+    if (p.span.valid()) error.label(p.span, ir::dtype_name(p.dtype));
+    return error;
+  }
   std::string value;
   int64_t bad = -1;
   const int64_t from = stored_bytes(tensor.type), to = ir::dtype_bytes(p.dtype);

@@ -124,13 +124,14 @@ void RunLog::start(const Trainer& trainer, int64_t stop_at) {
       trainer.steps_done() + 1, trainer.total_steps(), trainer.rows_per_step(),
       trainer.memory().total));
   const MemoryReport m = trainer.memory();
-  say(fmt::format(
-      "{}: {} parameters, {} rows a step, {} {} ({} parameters, {} optimizer, {} "
-      "gradients, {} step)",
-      trainer.spec().name.empty() ? "train" : trainer.spec().name,
-      short_count(static_cast<double>(trainer.parameters().count())), trainer.rows_per_step(),
-      bytes_text(m.total), where, bytes_text(m.parameters + m.average), bytes_text(m.optimizer),
-      bytes_text(m.gradients), bytes_text(m.region)));
+  say(
+      fmt::format("{}: {} parameters, {} row{} a step, {} {} ({} parameters, {} optimizer, {} "
+                  "gradients, {} step)",
+                  trainer.spec().name.empty() ? "train" : trainer.spec().name,
+                  short_count(static_cast<double>(trainer.parameters().count())),
+                  trainer.rows_per_step(), trainer.rows_per_step() == 1 ? "" : "s",
+                  bytes_text(m.total), where, bytes_text(m.parameters + m.average),
+                  bytes_text(m.optimizer), bytes_text(m.gradients), bytes_text(m.region)));
 }
 
 void RunLog::step(const StepReport& report, double ms, double tokens_per_s) {
@@ -170,7 +171,8 @@ void RunLog::eval(const EvalReport& report, int64_t step) {
   }
   line(fmt::format(R"({{"event":"eval","name":{},"step":{},"rows":{}{}}})", quoted(report.name),
                    step, report.rows, fields));
-  say(fmt::format("{} at step {}{}  ({} rows)", report.name, step, text, report.rows));
+  say(fmt::format("{} at step {}{}  ({} row{})", report.name, step, text, report.rows,
+                  report.rows == 1 ? "" : "s"));
 }
 
 void RunLog::saved(const std::string& folder, int64_t step) {
@@ -184,8 +186,13 @@ void RunLog::end(const EndReport& report) {
       report.steps, report.wall_s, report.tokens_per_s, fmt::join(report.peak_bytes, ","),
       report.predicted_peak_bytes, json_number(report.predicted_step_s),
       report.interrupted.empty() ? "" : R"(,"interrupted":)" + quoted(report.interrupted)));
-  say(fmt::format("{} step{} in {}, {} {}/s, peak {}{}", report.steps, report.steps == 1 ? "" : "s",
-                  duration(report.wall_s), short_count(report.tokens_per_s), unit_,
+  // After `--resume` the steps before it are no part of the time; of no step there is no speed.
+  const std::string made =
+      report.made == 0
+          ? fmt::format("no step made, {} done before", report.steps)
+          : fmt::format("{} step{} in {}, {} {}/s", report.made, report.made == 1 ? "" : "s",
+                        duration(report.wall_s), short_count(report.tokens_per_s), unit_);
+  say(fmt::format("{}, peak {}{}", made,
                   bytes_text(*std::max_element(report.peak_bytes.begin(), report.peak_bytes.end())),
                   report.interrupted.empty() ? "" : ", interrupted by " + report.interrupted));
 }

@@ -23,7 +23,8 @@ struct RunLogOptions {
 };
 
 struct EndReport {
-  int64_t steps = 0;
+  int64_t steps = 0;  // done in all
+  int64_t made = 0;   // by this run, in wall_s
   double wall_s = 0, tokens_per_s = 0;
   std::vector<int64_t> peak_bytes;   // of each device
   int64_t predicted_peak_bytes = 0;  // of any

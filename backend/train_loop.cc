@@ -54,6 +54,7 @@ struct Loop {
   std::optional<double> best;
   std::vector<EvalReport> reports;
   int64_t saved_step = -1, evaluated_step = -1;
+  int signal = 0;  // that cut an evaluation short
 
   Status save() {
     if (!folder || saved_step == trainer.steps_done()) return Ok{};
@@ -74,6 +75,8 @@ struct Loop {
       const int64_t every = trainer.spec().evals[i].every;
       if (!all && (every <= 0 || step % every != 0)) continue;
       now.push_back(trainer.evaluate(i));
+      signal = now.back().signal;
+      if (signal != 0) return Ok{};
       log.eval(now.back(), step);
     }
     if (now.empty()) return Ok{};
@@ -233,9 +236,12 @@ Status make_steps(Loop& loop, int64_t stop_at, std::vector<double>& times, Train
     const int64_t every = trainer.spec().save.every;
     if (every > 0 && trainer.steps_done() % every == 0) CAD_TRY_VOID(loop.save());
     outcome.signal = alone ? InterruptGuard::signal() : report.signal;
+    if (loop.signal != 0) outcome.signal = loop.signal;
   }
-  if (outcome.signal == 0 && trainer.steps_done() >= stop_at && stop_at == first)
+  if (outcome.signal == 0 && trainer.steps_done() >= stop_at && stop_at == first) {
     CAD_TRY_VOID(loop.evaluate(true));
+    outcome.signal = loop.signal;
+  }
   return loop.save();
 }
 
@@ -276,9 +282,11 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   times.reserve(
       static_cast<size_t>(std::clamp<int64_t>(stop_at - trainer.steps_done(), 0, 1 << 20)));
   TrainOutcome outcome;
-  CAD_TRY_VOID(make_steps(loop, stop_at, times, outcome));
   EndReport& end = outcome.end;
+  end.made = -trainer.steps_done();
+  CAD_TRY_VOID(make_steps(loop, stop_at, times, outcome));
   end.steps = trainer.steps_done();
+  end.made += end.steps;
   end.wall_s = seconds_since(begin);
   double busy = 0;
   for (const double time : times) busy += time;

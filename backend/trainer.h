@@ -63,6 +63,7 @@ struct StepReport {
 struct EvalReport {
   std::string name;
   int64_t rows = 0;
+  int signal = 0;  // that cut it short: there are no values then
   std::vector<std::pair<std::string, double>> values;  // "loss" first
 };
 

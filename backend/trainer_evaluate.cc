@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/cpu/thread_pool.h"
+#include "backend/interrupt.h"
 #include "backend/trainer.h"
 
 namespace cad::backend {
@@ -19,11 +20,19 @@ EvalReport Trainer::evaluate(size_t index) {
   const int64_t batch = data.batch();
   EvalReport report;
   report.name = spec.name;
-  report.rows = spec.batches ? *spec.batches * batch : data.endless() ? batch : data.rows();
+  // No row counts twice: `batches` beyond the data are not there. (Compared without a product,
+  // which may be beyond 64 bits.)
+  const int64_t whole = data.endless() ? INT64_MAX : data.rows();
+  report.rows = data.endless() ? batch : whole;
+  if (spec.batches) report.rows = *spec.batches > whole / batch ? whole : *spec.batches * batch;
   const auto& outputs = eval.program.program().outputs();
   std::vector<double> sums(outputs.size(), 0.0);
   int64_t batches = 0;
   for (int64_t row = 0; row < report.rows; row += batch, ++batches) {
+    StepFacts facts;
+    facts.signal = InterruptGuard::signal();
+    report.signal = exchange(facts).signal;
+    if (report.signal != 0) return report;
     const int64_t count = std::min(batch, report.rows - row);
     // Rows that are left out are real rows again (from the start), so that nothing odd is computed.
     data.load(row, eval.program.slices(), pool_);

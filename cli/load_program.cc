@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <utility>
 
 #include "frontend/parse.h"
@@ -34,25 +34,30 @@ Result<frontend::Setting> split_setting(const std::string& text) {
 
 }  // namespace
 
-Result<std::string> read_file(const std::string& path) {
-  std::stringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  struct stat info {};
-  const bool found = stat(path.c_str(), &info) == 0;
-  std::string reason = found ? "" : std::strerror(errno);
-  if (found && S_ISDIR(info.st_mode)) reason = "it is a folder";
-  if (reason.empty()) {
+Result<std::string> read_file(const std::string& path, int64_t most) {
+  const auto failed = [&](const std::string& reason) {
+    return make_error(DiagId::E0601, fmt::format("cannot read `{}`: {}", path, reason),
+                      kExitNoInput);
+  };
+  std::ifstream file;
+  if (path != "-") {
+    struct stat info {};
+    if (stat(path.c_str(), &info) != 0) return failed(std::strerror(errno));
+    if (S_ISDIR(info.st_mode)) return failed("it is a folder");
     errno = 0;
-    std::ifstream in(path, std::ios::binary);
-    if (in.good()) text << in.rdbuf();
-    if (in.good() || (in.eof() && !in.bad()) || (in.is_open() && info.st_size == 0))
-      return text.str();
-    reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
+    file.open(path, std::ios::binary);
+    if (!file.is_open()) return failed(errno != 0 ? std::strerror(errno) : "it cannot be read");
   }
-  return make_error(DiagId::E0601, fmt::format("cannot read `{}`: {}", path, reason), kExitNoInput);
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string text, part(1 << 16, '\0');
+  do {
+    in.read(part.data(), static_cast<std::streamsize>(part.size()));
+    text.append(part, 0, static_cast<size_t>(in.gcount()));
+    if (static_cast<int64_t>(text.size()) > most)
+      return failed(fmt::format("it is larger than {} MiB", most >> 20));
+  } while (in.good());
+  if (in.bad()) return failed(errno != 0 ? std::strerror(errno) : "it cannot be read");
+  return text;
 }
 
 namespace {
@@ -88,6 +93,14 @@ int check_program(const CommonOptions& common, LoadedProgram& program) {
     options.settings.push_back(std::move(*setting));
   }
   if (common.seed) options.settings.push_back({"seed", std::to_string(*common.seed)});
+  // `--save DIR --set save.every=10` makes the section that the program lacks.
+  const auto named = [&](const std::string& start) {
+    return std::any_of(
+        options.settings.begin(), options.settings.end(),
+        [&](const frontend::Setting& setting) { return setting.name.rfind(start, 0) == 0; });
+  };
+  if (!common.save.empty() && named("save.") && !named("save.to"))
+    options.settings.push_back({"save.to", common.save});
   program.timings.start("check");
   DiskReader reader;
   program.module =

@@ -26,6 +26,11 @@ int load_program(const CommonOptions& common, LoadedProgram& program, bool show 
 // Only source and parse: for fmt and --emit=ast.
 int load_source_file(const CommonOptions& common, LoadedProgram& program);
 
-Result<std::string> read_file(const std::string& path);  // "-": stdin
+// A program is checked in some hundred times its size: without a bound, a file that is none (a disk
+// image, a device without an end) would take all memory before the first error.
+constexpr int64_t kMostProgramBytes = int64_t{16} << 20;
+constexpr int64_t kMostPlanBytes = int64_t{256} << 20;
+// "-": stdin. E0601, also beyond `most` bytes.
+Result<std::string> read_file(const std::string& path, int64_t most = kMostProgramBytes);
 
 }  // namespace cad::cli

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -241,6 +242,9 @@ int main(int argc, char** argv) {
   int status = cad::kExitBug;
   try {
     status = cad::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("error[E0703]: not enough memory: an allocation was refused\n", stderr);
+    status = cad::kExitRunFailed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n",
                error.what());

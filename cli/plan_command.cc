@@ -33,7 +33,7 @@ int show(const CommonOptions& common, const PlanOptions& options, const planner:
     }
   }
   if (!options.diff.empty()) {
-    Result<std::string> text = read_file(options.diff);
+    Result<std::string> text = read_file(options.diff, kMostPlanBytes);
     if (!text.ok()) return fail(common, text.error());
     Result<planner::Plan> other = planner::read_plan(options.diff, *text);
     if (!other.ok()) return fail(common, other.error());

@@ -235,7 +235,7 @@ Result<planner::Plan> read_saved_plan(const std::string& file) {
     error.help(fmt::format("`--plan` takes {} or the name of a file", names));
     return error;
   }
-  CAD_TRY(text, read_file(file));
+  CAD_TRY(text, read_file(file, kMostPlanBytes));
   return planner::read_plan(file, text);
 }
 

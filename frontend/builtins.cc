@@ -195,6 +195,15 @@ bool has_dims(Elaborator& e, const Call& call, const EValue& shown, ValueId v,
       DiagId::E0202, call.dims != nullptr ? call.dims_span : call.name_span,
       fmt::format("`{}` names {}, which {} lacks", call.name, e.dims_text(missing), e.show(v)));
   if (shown.span.valid()) d.label(shown.span, e.describe(shown));
+  // An alias that was to be renamed to: `causal[T, S]` of scores whose keys are still along T.
+  for (ir::DimId x : e.type(v).dims) {
+    const ir::Dim &has = e.graph.dim(x), &lacks = e.graph.dim(missing[0]);
+    if (has.size.str() != lacks.size.str() || has.size.constant()) continue;
+    d.help(fmt::format(
+        "`{0}` is `{1}` by another name: rename where both are to stand, `x[{1} -> {0}]`",
+        lacks.name, has.name));
+    break;
+  }
   return false;
 }
 

@@ -164,13 +164,16 @@ void Elaborator::report(const ShapeError& e, ir::Op op, const Site& site) {
                             fmt::format("{} names it", site.what));
       label_operands(d);
       if (tensors.size() == 2 && op == ir::Op::kContract) {
-        std::string shared;
+        std::string shared, inner;
         for (ir::DimId x : type(tensors[0]->value).dims) {
-          if (type(tensors[1]->value).has(x))
-            shared += (shared.empty() ? "`" : ", `") + graph.dim(x).name + "`";
+          if (!type(tensors[1]->value).has(x)) continue;
+          inner = graph.dim(x).name;
+          shared += (shared.empty() ? "`" : ", `") + inner + "`";
         }
         d.note(shared.empty() ? "the sides share no dim"
                               : fmt::format("both sides have {}", shared));
+        // the innermost is what most contractions sum
+        if (!inner.empty()) d.help(fmt::format("sum a dim of both sides: `@[{}]`?", inner));
       } else if (!tensors.empty()) {
         d.note(fmt::format("the dims are {}", sizes_of(type(tensors[0]->value).dims)));
       }

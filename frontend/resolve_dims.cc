@@ -1,7 +1,9 @@
 // frontend/resolve_dims.cc -- sizes of dims and values of lets, on demand, circles reported.
 // `--set` beats `train` beats the declaration; free dims get values for `bindings` only, so that
 // definitions are checked for every value they may take.
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -236,6 +238,7 @@ void resolve_dims_and_lets(Module& module, Diagnostics& diagnostics) {
     for (auto& [name, let] : unit->lets) resolver.let(let);
   }
   for (const auto& [name, value] : module.declared) module.bindings.emplace(name, value);
+  std::map<std::string, ir::Size::Evaluated> wrong;
   for (const std::string& name : module.dim_order) {
     const DimDecl& decl = module.dims.at(name);
     if (decl.state != DimDecl::State::kResolved || decl.base) continue;
@@ -243,8 +246,22 @@ void resolve_dims_and_lets(Module& module, Diagnostics& diagnostics) {
     if (e.ok()) {
       module.bindings[name] = e.value;
     } else if (*e.error != ir::Size::EvalError::kFree) {
-      diagnostics.add(size_error(module, name, decl.size, e, decl.unit->ast.expr(decl.value).span));
+      wrong.emplace(name, e);
     }
+  }
+  // One that is made of another wrong one would only say the same again.
+  for (const std::string& name : module.dim_order) {
+    const auto at = wrong.find(name);
+    if (at == wrong.end()) continue;
+    const DimDecl& decl = module.dims.at(name);
+    std::set<std::string> parts;
+    collect_names(decl.unit->ast, decl.value, parts);
+    const bool follows = std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+      return decl.unit->dims.count(part) != 0 && wrong.count(part) != 0;
+    });
+    if (follows) continue;
+    diagnostics.add(
+        size_error(module, name, decl.size, at->second, decl.unit->ast.expr(decl.value).span));
   }
 }
 
