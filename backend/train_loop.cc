@@ -256,7 +256,7 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   auto log = RunLog::open(log_options);
   CAD_TRY_VOID(team.agree(log.ok() ? Status(Ok{}) : Status(log.error()), "opening the log"));
   std::vector<Diagnostic> warnings;
-  Loop loop{trainer, *log, options, record, std::nullopt, std::nullopt, {}, -1, -1};
+  Loop loop{trainer, *log, options, record, std::nullopt, std::nullopt, {}, -1, -1, 0};
   Checkpoint checkpoint;
   if (options.resume) {
     auto found = checkpoint_to_resume(options);
