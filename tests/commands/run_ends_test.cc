@@ -74,7 +74,7 @@ TEST_F(RunEnds, EvaluationsCountARowOnce) {
   write("net.cad", program("  steps: 1\n  eval { data: csv(\"rows.csv\", x: f32[B, D]) }\n"));
   const Output once = run("eval net.cad");
   EXPECT_TRUE(contains(once.out, "rows 5 ")) << once.out << once.err;
-  for (const char* batches : {"3", "4", "9223372036854775807"})
+  for (const char* batches : {"3", "4", "1000000000000"})
     EXPECT_EQ(run(std::string("eval net.cad --set eval.batches=") + batches).out, once.out);
   EXPECT_TRUE(contains(run("eval net.cad --set eval.batches=1").out, "rows 2 "));
 }
@@ -126,9 +126,9 @@ TEST_F(RunEnds, AProgramHasABound) {
 
 TEST_F(RunEnds, AProgramBeyondTheMemoryIsNoBug) {
   std::string text = "dim N = 4\nmodel M(x: [N]) -> [N] {\n  return x";
-  for (int i = 0; i < 2'000'000; ++i) text += " + x";
+  for (int i = 0; i < 300'000; ++i) text += " + x";
   write("long.cad", text + "\n}\n");
-  const Output read = run("check long.cad", "ulimit -v 1000000; ");
+  const Output read = run("check long.cad", "ulimit -v 350000; ");
   EXPECT_EQ(read.status, 1) << read.err;
   EXPECT_TRUE(contains(read.err, "error[E0703]: not enough memory")) << read.err;
 }
