@@ -1,0 +1,73 @@
+// Plans whose loops run again in segments, as a user meets them: a budget that no other plan meets,
+// what `plan` says of it in words and as JSON, and running the saved plan.
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/commands/command_testing.h"
+
+namespace cad {
+namespace {
+
+using nlohmann::json;
+
+// Small parameters, large activations, many iterations: what a loop keeps is what counts.
+const char* const kProgram = R"(dim B, D = 16, F = 32, L = 26
+model Net(x: [B, D]) -> [B, D] {
+  repeat L as h { x = x + (Linear[F -> D](gelu(Linear[D -> F](x))) |> dropout(0.1)) }
+  return x
+}
+train net {
+  data: synthetic(x: f32[B, D], y: f32[B, D])
+  loss: mse(Net(x), y)
+  optimizer: adam(lr: 1e-3)
+  B: 4096, steps: 3, seed: 2
+}
+)";
+
+class Segments : public Commands {
+ protected:
+  void SetUp() override {
+    Commands::SetUp();
+    write("net.cad", kProgram);
+  }
+  std::vector<double> losses(const std::string& log) const {
+    std::vector<double> list;
+    std::istringstream lines(read(log));
+    for (std::string line; std::getline(lines, line);) {
+      const json event = json::parse(line);
+      if (event["event"] == "step") list.push_back(event["loss"]);
+    }
+    return list;
+  }
+};
+
+TEST_F(Segments, ArePlannedPrintedAndRun) {
+  const Output ample = run("plan net.cad --devices 2 --json");
+  ASSERT_EQ(ample.status, 0) << ample.err;
+  const double peak = json::parse(ample.out)["predicted"]["peak_bytes"];
+  const std::string budget =
+      " --devices 2 --budget " + std::to_string(static_cast<int64_t>(peak * 0.2)) + "B ";
+  const Output plan = run("plan net.cad --json" + budget);
+  ASSERT_EQ(plan.status, 0) << plan.err;
+  int64_t in_segments = 0;
+  for (const json& body : json::parse(plan.out)["bodies"]) {
+    if (body["segment"] > 0) in_segments += body["count"].get<int64_t>();
+  }
+  ASSERT_GT(in_segments, 0);
+  const Output text = run("plan net.cad" + budget);
+  EXPECT_NE(text.out.find("run again from"), std::string::npos) << text.out;
+
+  write("plan.json", plan.out);
+  ASSERT_EQ(run("run net.cad --quiet --log one.jsonl --save one").status, 0);
+  const Output many =
+      run("run net.cad --quiet --log many.jsonl --save many --plan plan.json" + budget);
+  ASSERT_EQ(many.status, 0) << many.err;
+  const std::vector<double> a = losses("one.jsonl"), b = losses("many.jsonl");
+  ASSERT_EQ(a.size(), 3u);
+  ASSERT_EQ(b.size(), a.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], a[i], 1e-5 * std::abs(a[i])) << i;
+}
+
+}  // namespace
+}  // namespace cad
