@@ -212,6 +212,7 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   request.graph = graph.get();
   request.training = planner::training_of(spec, *graph);
   request.name = common.plan;
+  request.segments = true;
   if (graph->batch_dim.valid()) {
     const auto rows = graph->dim(graph->batch_dim).size.evaluate(spec.bindings);
     if (rows.ok())

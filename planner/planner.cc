@@ -215,10 +215,7 @@ class Planner {
       if (best_.feasible && s.segment >= best_.evaluation.seconds * (1 - kDropWithin)) continue;
       const std::shared_ptr<Problem> problem = built(meshes[s.mesh]);
       PriceOptions options;
-      options.price = s.price;
-      if (!best_.feasible && best_.evaluation.peak > 0)
-        options.price =
-            std::max(options.price, 10 * best_.evaluation.seconds / best_.evaluation.peak);
+      options.price = std::isfinite(s.line.bound) && best_.feasible ? s.price : 10 * usual_price();
       std::vector<BodyPlan> bases = s.bases;
       if (best_.problem != nullptr && best_.problem->mesh.str() == problem->mesh.str())
         bases.push_back(best_.body);
@@ -234,10 +231,14 @@ class Planner {
     return close_segment_gap(meshes);
   }
 
+  [[nodiscard]] double usual_price() const {
+    return best_.evaluation.seconds / std::max(best_.evaluation.peak, 1.0);
+  }
+
   // Where the gap is large, better prices for the bounds, the lowest one first.
   double close_segment_gap(const std::vector<Mesh>& meshes) {
     constexpr double kGap = 0.01;
-    constexpr int kMostMeshes = 6, kFolds = 6;
+    constexpr int kMostMeshes = 6, kFolds = 8;
     if (searched_.empty()) return kInfinite;
     const auto least = [&] {
       return std::min_element(
@@ -255,12 +256,10 @@ class Planner {
         search.be_exact(0, 0.4 * kGap, 200'000'000);
         segment = search.run(kInfinite, best_.evaluation.seconds).bound;
       } else {
-        double near = s->line.price;
-        if (!std::isfinite(s->line.bound))
-          near = best_.price > 0 ? best_.price : best_.evaluation.seconds / best_.evaluation.peak;
+        const double near = std::isfinite(s->line.bound) ? s->line.price : usual_price();
         segment = search.segment_bound(s->line, near, r_.budget, enough, kFolds);
       }
-      if (segment <= s->segment) break;
+      if (segment <= s->segment) break;  // no price is better
       s->segment = segment;
     }
     return least()->least();
@@ -411,8 +410,7 @@ class Planner {
     } else {
       s.bound = exact ? std::min(bound, s.objective) : 0;
       s.gap = (s.objective - s.bound) / s.objective;
-      out.plain_bound = exact ? plain : 0;
-      note_plain_gap(plan, out.plain_bound);
+      note_plain_gap(plan, exact ? plain : 0);
       s.status = s.gap <= 1e-5 ? "optimal" : s.gap <= 0.01 ? "within the gap" : "feasible";
     }
     std::vector<std::pair<double, const char*>> parts = {

@@ -32,7 +32,7 @@ struct PlanRequest {
   double rows = 0;
   bool idle = true;      // one device alone is a candidate too, where that is faster
   PlanRules rules;       // of the program; a baseline knows none
-  bool segments = true;  // loops may run iterations again in segments (Run::segment)
+  bool segments = false;  // loops may run iterations again in segments (Run::segment)
   // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a
   // candidate, so that trying again with another budget never ends with a slower one.
   const Planning* known = nullptr;
@@ -47,8 +47,6 @@ struct Planning {
   BodyPlan body;
   double price = 0;       // seconds a byte, at which it was found
   double least_peak = 0;  // bytes: the least budget with a plan, as far as was searched
-  // Seconds: no plan without segments is faster. SolverReport::bound holds for all.
-  double plain_bound = 0;
   std::vector<std::string> impossible;    // ops whose annotations no mesh (so far) can honour
   std::vector<std::string> contributors;  // "parameters 4.0 GB", largest first, of that plan
 };
