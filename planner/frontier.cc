@@ -608,8 +608,8 @@ Search::Line Search::line() const {
   return impl_->whole;
 }
 
-// The bound is a concave function of the price: by steps that raise it, down first, as segments
-// make memory cheaper; then smaller ones.
+// The bound is a concave function of the price: golden section on its logarithm, from `near` four
+// orders of magnitude downwards, as segments make memory cheap.
 double Search::segment_bound(const Line& line, double near, double budget, double enough,
                              int folds) {
   if (line.price == 0 || !std::isfinite(budget)) return line.bound;
@@ -619,25 +619,38 @@ double Search::segment_bound(const Line& line, double near, double budget, doubl
   PriceOptions options = s.options(line.price, kUnlimited);
   options.any_segments = true;
   if (!segments_may_help(s.p, options)) return line.bound;
-  double best = -kUnlimited, at = near, factor = 0.5;
-  bool moved = false;  // since the steps' size changed
-  for (int i = 0; i < folds && best < enough; ++i) {
-    options.price = i == 0 ? near : at * factor;
+  double best = 0;
+  const auto bound_at = [&](double price) {
+    if (folds <= 0 || best >= enough) return best;
+    --folds;
+    options.price = price;
     const Priced priced(s.p, options);
-    if (priced.stuck()) break;
-    const double bound = Impl::safe(priced.value()) - options.price * (budget - s.floor());
-    if (i > 0 && bound > best) {
-      at = options.price;
-      moved = true;
-    } else if (i > 0) {
-      const bool down = factor < 1;
-      if (moved || !down) factor = std::sqrt(factor);  // closer, on both sides
-      factor = 1 / factor;
-      moved = false;
-    }
+    if (priced.stuck()) return 0.0;
+    const double bound = Impl::safe(priced.value()) - price * (budget - s.floor());
     best = std::max(best, bound);
+    return bound;
+  };
+  bound_at(near);
+  constexpr double kGolden = 0.6180339887498949;
+  double low = std::log(near * 1e-4), high = std::log(near);
+  double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
+  double at_a = bound_at(std::exp(a)), at_b = bound_at(std::exp(b));
+  while (folds > 0 && best < enough) {
+    if (at_a > at_b) {
+      high = b;
+      b = a;
+      at_b = at_a;
+      a = high - kGolden * (high - low);
+      at_a = bound_at(std::exp(a));
+    } else {
+      low = a;
+      a = b;
+      at_a = at_b;
+      b = low + kGolden * (high - low);
+      at_b = bound_at(std::exp(b));
+    }
   }
-  return std::max(best, 0.0);
+  return best;
 }
 
 Found Search::run(double budget, double incumbent, double start) {

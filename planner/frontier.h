@@ -47,7 +47,7 @@ class Search {
     double price = 0, hide = 0, again = 0, bound = 0;
   };
   [[nodiscard]] Line line() const;
-  // The same for plans with segments too (planner/segments.h), from a few folds at prices around
+  // The same for plans with segments too (planner/segments.h), from a few folds at prices up to
   // `near`; fewer where one gives at least `enough`.
   double segment_bound(const Line& line, double near, double budget, double enough, int folds);
   // The price at which the last run ended.

@@ -238,7 +238,7 @@ class Planner {
   // Where the gap is large, better prices for the bounds, the lowest one first.
   double close_segment_gap(const std::vector<Mesh>& meshes) {
     constexpr double kGap = 0.01;
-    constexpr int kMostMeshes = 6, kFolds = 8;
+    constexpr int kMostMeshes = 6, kFolds = 12;
     if (searched_.empty()) return kInfinite;
     const auto least = [&] {
       return std::min_element(
@@ -256,7 +256,7 @@ class Planner {
         search.be_exact(0, 0.4 * kGap, 200'000'000);
         segment = search.run(kInfinite, best_.evaluation.seconds).bound;
       } else {
-        const double near = std::isfinite(s->line.bound) ? s->line.price : usual_price();
+        const double near = std::min(s->line.price, usual_price());
         segment = search.segment_bound(s->line, near, r_.budget, enough, kFolds);
       }
       if (segment <= s->segment) break;  // no price is better
