@@ -206,13 +206,14 @@ class Planner {
   // `bounds` being on those without segments.
   double try_segments(const std::vector<Mesh>& meshes, const std::vector<double>& bounds) {
     constexpr size_t kMostMeshes = 6;
+    constexpr double kWorthIt = 0.01;  // of a step, at most, for looking
     for (Searched& s : searched_) s.bound = bounds[s.mesh];
     std::stable_sort(searched_.begin(), searched_.end(), [&](const Searched& a, const Searched& b) {
       return best_.feasible ? a.least() < b.least() : a.least_peak < b.least_peak;
     });
     for (size_t i = 0; i < std::min(kMostMeshes, searched_.size()); ++i) {
       const Searched& s = searched_[i];
-      if (best_.feasible && s.segment >= best_.evaluation.seconds * (1 - kDropWithin)) continue;
+      if (best_.feasible && s.segment >= best_.evaluation.seconds * (1 - kWorthIt)) continue;
       const std::shared_ptr<Problem> problem = built(meshes[s.mesh]);
       PriceOptions options;
       options.price = std::isfinite(s.line.bound) && best_.feasible ? s.price : 10 * usual_price();
