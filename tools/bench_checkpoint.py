@@ -108,7 +108,7 @@ def main():
     if memory is None:
         raise SystemExit(why)
     print(f"{options.only}: {' '.join(f'{k}={v}' for k, v in settings.items())}, one device without recomputation"
-          f" needs {memory['total_bytes'] / MIB:.1f} MiB")
+          f" needs {memory['predicted_peak_bytes'] / MIB:.1f} MiB")
     print(f"  {'devices':>7} {'':>12} {'budget MiB':>11} {'planned':>9} {'measured':>9} {'s/step':>8} {'slower':>9}"
           f" {'predicted':>9} {'off':>7}")
     for devices in (int(n) for n in options.devices.split(",") if n):
