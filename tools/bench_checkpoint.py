@@ -59,7 +59,7 @@ def quarter(options, program, settings, total):
     else:
         print(f"  25 % of the total ({budget / MIB:.1f} MiB), 4 devices: trains, peak"
               f" {max(four['peak']['measured_bytes']) / MIB:.1f} MiB")
-    _, why = dry_run(options.colauto, arguments(program, settings, 1, budget=budget))
+    _, why = train(options.colauto, arguments(program, settings, 1, budget=budget), 1)
     print(f"  the same, 1 device: {why or 'trains'}")
 
 

@@ -23,6 +23,12 @@ def first_line(text):
     return (text.strip().splitlines() or ["no message"])[0]
 
 
+def complaint(text):
+    """An error with its notes, on one line."""
+    lines = [line.strip(" =") for line in text.strip().splitlines()]
+    return "; ".join(line for line in lines if line.startswith(("error", "note"))) or "no message"
+
+
 def train(colauto, flags, steps):
     """`steps` steps after one that is not counted. The comparison of `--compare-plan --json`, and tokens/s
     of every step; or None and what was said instead."""
@@ -31,7 +37,7 @@ def train(colauto, flags, steps):
                    "--save", os.path.join(folder, "save")]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        return None, f"exit {done.returncode}: {first_line(done.stderr)}"
+        return None, f"exit {done.returncode}: {complaint(done.stderr)}"
     events = [json.loads(line) for line in done.stdout.splitlines()]
     comparison = next(e for e in events if e["event"] == "comparison")
     comparison["rates"] = [e["tokens_per_s"] for e in events if e["event"] == "step"][1:]
