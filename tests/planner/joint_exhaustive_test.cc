@@ -213,7 +213,7 @@ TEST(Exhaustive, EqualObjective) {
     const double rate = std::pow(10.0, static_cast<double>(random() % 4));
     const Problem problem = make_problem(p->sites, mesh_of(equal_links(devices, 1, 1), sizes),
                                          p->training, plain(rate));
-    if (Counter(problem, kInfinite).combinations() > 1e6) continue;
+    if (Counter(problem, kInfinite).combinations() > 4e5) continue;
     compare(problem, random, counts);
   }
   EXPECT_GE(counts.compared, 500);
