@@ -53,7 +53,8 @@ TEST_F(Commands, PlanningTakesLittleMemory) {
                                        "gpt3-175b.cad --gpus 1024 --set B=1536 --set accumulate=1",
                                        "llama3-70b.cad --gpus 64", "gpt-1000-layers.cad --gpus 64"};
   for (const auto& entry : fs::recursive_directory_iterator(examples)) {
-    if (entry.path().extension() == ".cad")
+    const std::string file = entry.path().filename().string();
+    if (entry.path().extension() == ".cad" && file != "model.cad")  // others import it
       requests.push_back(fs::relative(entry.path(), examples).string() + " --gpus 8");
   }
   EXPECT_GE(requests.size(), 16U);

@@ -54,7 +54,8 @@ TEST_F(Segments, ArePlannedPrintedAndRun) {
   const Output plan = run("plan net.cad --json" + budget);
   ASSERT_EQ(plan.status, 0) << plan.err;
   int64_t in_segments = 0;
-  for (const json& body : json::parse(plan.out)["bodies"]) {
+  const json planned = json::parse(plan.out);
+  for (const json& body : planned["bodies"]) {
     if (body["segment"] > 0) in_segments += body["count"].get<int64_t>();
   }
   ASSERT_GT(in_segments, 0);
