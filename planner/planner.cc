@@ -136,25 +136,34 @@ class Planner {
   // tried on the best plan's mesh until a bound says that none can be faster. So requests whose
   // budgets are close agree.
   void try_tighter() {
-    constexpr double kRungs = 64;  // to half the budget
-    constexpr int kMostRungs = 12;
     if (!best_.feasible || best_.price <= 0 || !std::isfinite(r_.budget)) return;
     const std::shared_ptr<Problem> problem = best_.problem;
-    int64_t work = 600'000;  // folds times choices
+    int64_t work = kLadderWork;
+    for (int i = 1; i <= kMostRungs && work > 0; ++i) {
+      Search search(*problem);
+      const Found found = search.run(rung(i), best_.evaluation.seconds, best_.price);
+      if (found.feasible) offer(found, problem, search.price());
+      if (!found.exact || found.bound >= best_.evaluation.seconds * (1 - 1e-6)) return;
+      work -= choices_of(*problem) * found.evaluations;
+    }
+  }
+
+  static constexpr int kMostRungs = 12;
+  static constexpr int64_t kLadderWork = 600'000;  // folds times choices
+
+  // Bytes: of the ladder's rungs below the budget the i-th, from the top.
+  [[nodiscard]] double rung(int i) const {
+    constexpr double kRungs = 64;  // to half the budget
+    return std::exp2((std::ceil(std::log2(r_.budget) * kRungs) - i) / kRungs);
+  }
+
+  static int64_t choices_of(const Problem& problem) {
     int64_t choices = 0;
-    for (const RegionProblem& region : problem->regions) {
+    for (const RegionProblem& region : problem.regions) {
       for (const VariableInfo& v : region.variables)
         choices += static_cast<int64_t>(v.choices.size());
     }
-    double rung = std::ceil(std::log2(r_.budget) * kRungs) - 1;
-    for (int i = 0; i < kMostRungs && work > 0; ++i, --rung) {
-      Search search(*problem);
-      const Found found =
-          search.run(std::exp2(rung / kRungs), best_.evaluation.seconds, best_.price);
-      if (found.feasible) offer(found, problem, search.price());
-      if (!found.exact || found.bound >= best_.evaluation.seconds * (1 - 1e-6)) return;
-      work -= choices * found.evaluations;
-    }
+    return choices;
   }
 
   // Where memory is short, loops may have iterations that run again in segments.
@@ -229,7 +238,43 @@ class Planner {
       found.least_peak = segmented->evaluation.peak;
       offer(found, problem, options.price);
     }
+    try_tighter_segments();
     return close_segment_gap(meshes);
+  }
+
+  // As try_tighter, where the best plan has segments.
+  void try_tighter_segments() {
+    constexpr int kFolds = 6;  // of one try of segments
+    const auto in_segments = [](const std::vector<Run>& runs) {
+      return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.segment > 0; });
+    };
+    const std::vector<std::vector<Run>>& loops = best_.body.loops;
+    if (!best_.feasible || !std::any_of(loops.begin(), loops.end(), in_segments)) return;
+    const std::shared_ptr<Problem> problem = best_.problem;
+    int64_t work = kLadderWork;
+    for (int i = 1; i <= kMostRungs && work > 0; ++i) {
+      Search search(*problem);
+      const Found plain = search.run(rung(i), kInfinite);
+      offer_segments(problem, search, plain, rung(i));
+      work -= choices_of(*problem) * (plain.evaluations + kFolds);
+    }
+  }
+
+  void offer_segments(const std::shared_ptr<Problem>& problem, Search& search, const Found& plain,
+                      double budget) {
+    PriceOptions options;
+    const bool priced = std::isfinite(search.line().bound) && search.price() > 0;
+    options.price = priced ? search.price() : 10 * usual_price();
+    std::vector<BodyPlan> bases = search.bases();
+    if (!plain.plan.choices.empty()) bases.push_back(plain.plan);
+    const auto segmented = with_segments(*problem, options, bases, budget);
+    if (!segmented || segmented->evaluation.peak > budget) return;
+    Found found;
+    found.plan = segmented->plan;
+    found.evaluation = segmented->evaluation;
+    found.feasible = true;
+    found.least_peak = segmented->evaluation.peak;
+    offer(found, problem, options.price);
   }
 
   [[nodiscard]] double usual_price() const {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/machines.h"
+#include "planner/planner.h"
 #include "planner/segments.h"
 #include "tests/planner/joint_testing.h"
 
@@ -204,6 +206,32 @@ TEST(Segments, SaveTimeWhereMemoryIsShort) {
     faster += !plain.feasible || found->evaluation.seconds < plain.evaluation.seconds ? 1 : 0;
   }
   EXPECT_GE(faster, 1);
+}
+
+// Plans for the rungs of the ladder of tighter budgets are candidates of requests for more.
+TEST(Segments, LessMemoryIsNotFaster) {
+  std::string text = looped(26, 4096);
+  const std::string block = "Linear[F -> D](gelu(Linear[D -> F](x)))";
+  text.replace(text.find(block), block.size(), "(" + block + " |> dropout(0.1))");
+  auto p = planned(text);
+  PlanRequest request;
+  request.graph = &p->graph;
+  request.training = p->training;
+  request.cluster = *find_cluster({}, "dgx_a100", 2);
+  request.meshes = *meshes(request.cluster, 2);
+  request.proof_s = 0;
+  request.segments = true;
+  double before = kInfinite;
+  int plans = 0;
+  for (double budget = 6.86e6; budget < 8.6e6; budget *= 1.038) {
+    request.budget = budget;
+    const Planning planning = make_plan(request);
+    ASSERT_TRUE(planning.feasible) << budget;
+    EXPECT_LE(planning.plan.predicted.step_s, before * (1 + 1e-6)) << budget;
+    before = planning.plan.predicted.step_s;
+    plans += in_segments(planning.body) > 0 ? 1 : 0;
+  }
+  EXPECT_GE(plans, 3);
 }
 
 // The bound holds for every plan with segments: of the bodies that are best at many prices, in
