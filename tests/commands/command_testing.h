@@ -14,6 +14,16 @@
 
 namespace cad {
 
+// Under a sanitizer: slower, and with addresses that no limit allows.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 struct Output {
   std::string out, err;
   int status = 0;  // 128 + n when a signal ended it
