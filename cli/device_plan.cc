@@ -7,12 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "backend/cpu/thread_pool.h"
 #include "backend/jit.h"
-#include "backend/run_memory.h"
 #include "cli/plan_request.h"
 #include "ir/passes.h"
-#include "planner/machines.h"
 #include "planner/placement.h"
 #include "planner/placement_json.h"
 #include "planner/planner.h"
@@ -182,15 +179,6 @@ class FittingSearch {
   planner::Planning failed_;
 };
 
-// One device asks no machine for a plan: a name that is wrong is told all the same.
-Status known_cluster(const CommonOptions& common, const LoadedProgram& program) {
-  CAD_TRY(machines, planner::program_machines(*program.module));
-  CAD_TRY_VOID(planner::choose_cluster(machines, common.cluster, 1,
-                                       {backend::ThreadPool::available_cores(),
-                                        static_cast<double>(backend::RunMemory::machine_bytes())}));
-  return Ok{};
-}
-
 }  // namespace
 
 Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
@@ -213,7 +201,8 @@ Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram&
   };
   const bool whole = common.plan == "auto" || common.plan == "single";
   if (devices == 1 && whole && common.mesh.empty()) {
-    if (!common.cluster.empty()) CAD_TRY_VOID(known_cluster(common, program));
+    // it asks no machine for a plan: a name that is wrong is told all the same
+    if (!common.cluster.empty()) CAD_TRY_VOID(chosen_cluster(common, *program.module, 1));
     CAD_TRY(plain, backend::Trainer::create(spec, options));
     first.trainer = std::move(plain);
     if (predict) {

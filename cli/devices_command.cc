@@ -7,10 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backend/cpu/thread_pool.h"
-#include "backend/jit.h"
-#include "backend/run_memory.h"
 #include "cli/command.h"
+#include "cli/plan_request.h"
 #include "planner/machines.h"
 #include "planner/mesh.h"
 
@@ -90,11 +88,6 @@ std::string cluster_text(const Cluster& cluster) {
   return text + "  of " + device_line(cluster.device);
 }
 
-planner::Host host() {
-  return {backend::ThreadPool::available_cores(),
-          static_cast<double>(backend::RunMemory::machine_bytes()), backend::host_lanes()};
-}
-
 struct DevicesOptions {
   std::string name, mesh;
   std::optional<int64_t> gpus;
@@ -132,7 +125,7 @@ int show_meshes(const DevicesOptions& own, const CommonOptions& common) {
       if (axis.size > 0 && devices <= planner::kMostDevices) devices *= axis.size;
     }
   }
-  Result<Cluster> cluster = planner::choose_cluster({}, own.name, devices, host());
+  Result<Cluster> cluster = planner::choose_cluster({}, own.name, devices, this_host());
   if (!cluster.ok()) return fail(common, cluster.error());
   std::vector<planner::Mesh> list;
   if (axes.empty()) {
@@ -153,7 +146,7 @@ int show_meshes(const DevicesOptions& own, const CommonOptions& common) {
 }
 
 int show_one(const std::string& name, const CommonOptions& common) {
-  Result<Cluster> cluster = planner::choose_cluster({}, name, 1, host());
+  Result<Cluster> cluster = planner::choose_cluster({}, name, 1, this_host());
   if (!cluster.ok()) return fail(common, cluster.error());
   if (common.json) {
     print(json{{"schema", 1},
@@ -169,7 +162,7 @@ int show_one(const std::string& name, const CommonOptions& common) {
 }
 
 int show_all(const CommonOptions& common) {
-  Result<Cluster> here = planner::choose_cluster({}, "", 1, host());
+  Result<Cluster> here = planner::choose_cluster({}, "", 1, this_host());
   if (!here.ok()) return fail(common, here.error());
   const planner::Machines& library = planner::library_machines();
   json devices = json::array();

@@ -177,6 +177,17 @@ std::optional<Diagnostic> empty_loop(const ir::Graph& graph, const ir::Bindings&
 
 }  // namespace
 
+planner::Host this_host() {
+  return {backend::ThreadPool::available_cores(),
+          static_cast<double>(backend::RunMemory::machine_bytes()), backend::host_lanes()};
+}
+
+Result<planner::Cluster> chosen_cluster(const CommonOptions& common, const frontend::Module& module,
+                                        int64_t devices) {
+  CAD_TRY(machines, planner::program_machines(module));
+  return planner::choose_cluster(machines, common.cluster, devices, this_host());
+}
+
 std::shared_ptr<ir::Graph> graph_to_plan(const ir::TrainSpec& spec) {
   return std::make_shared<ir::Graph>(ir::run_passes(spec.forward, ir::passes_before_autodiff()));
 }
@@ -198,12 +209,7 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   if (!axes.empty()) {
     if (auto error = wrong_axes(axes, devices, named)) return *error;
   }
-  CAD_TRY(machines, planner::program_machines(module));
-  CAD_TRY(cluster,
-          planner::choose_cluster(
-              machines, common.cluster, devices,
-              {backend::ThreadPool::available_cores(),
-               static_cast<double>(backend::RunMemory::machine_bytes()), backend::host_lanes()}));
+  CAD_TRY(cluster, chosen_cluster(common, module, devices));
   request.cluster = cluster;
   CAD_TRY(budget, budget_of(common, cluster.device, plan));
   request.budget = budget;

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "frontend/module.h"
 #include "ir/training.h"
+#include "planner/machines.h"
 #include "planner/planner.h"
 
 namespace cad::cli {
@@ -16,6 +17,14 @@ struct PlanQuestion {
   std::shared_ptr<ir::Graph> graph;  // what the request refers to
   planner::PlanRequest request;
 };
+
+// This machine, for clusters that are not probed.
+planner::Host this_host();
+
+// --cluster, of the program's sections and the known ones. E0802 too many devices, E0804 no such
+// machine.
+Result<planner::Cluster> chosen_cluster(const CommonOptions& common, const frontend::Module& module,
+                                        int64_t devices);
 
 // The forward graph that is planned.
 std::shared_ptr<ir::Graph> graph_to_plan(const ir::TrainSpec& spec);

@@ -224,19 +224,11 @@ class Planner {
       const Searched& s = searched_[i];
       if (best_.feasible && s.segment >= best_.evaluation.seconds * (1 - kWorthIt)) continue;
       const std::shared_ptr<Problem> problem = built(meshes[s.mesh]);
-      PriceOptions options;
-      options.price = std::isfinite(s.line.bound) && best_.feasible ? s.price : 10 * usual_price();
       std::vector<BodyPlan> bases = s.bases;
       if (best_.problem != nullptr && best_.problem->mesh.str() == problem->mesh.str())
         bases.push_back(best_.body);
-      const auto segmented = with_segments(*problem, options, bases, r_.budget);
-      if (!segmented) continue;
-      Found found;
-      found.plan = segmented->plan;
-      found.evaluation = segmented->evaluation;
-      found.feasible = segmented->evaluation.peak <= r_.budget;
-      found.least_peak = segmented->evaluation.peak;
-      offer(found, problem, options.price);
+      const bool priced = std::isfinite(s.line.bound) && best_.feasible;
+      offer_segments(problem, priced ? s.price : 10 * usual_price(), bases, r_.budget);
     }
     try_tighter_segments();
     return close_segment_gap(meshes);
@@ -255,26 +247,27 @@ class Planner {
     for (int i = 1; i <= kMostRungs && work > 0; ++i) {
       Search search(*problem);
       const Found plain = search.run(rung(i), kInfinite);
-      offer_segments(problem, search, plain, rung(i));
+      std::vector<BodyPlan> bases = search.bases();
+      if (!plain.plan.choices.empty()) bases.push_back(plain.plan);
+      const bool priced = std::isfinite(search.line().bound) && search.price() > 0;
+      offer_segments(problem, priced ? search.price() : 10 * usual_price(), bases, rung(i));
       work -= choices_of(*problem) * (plain.evaluations + kFolds);
     }
   }
 
-  void offer_segments(const std::shared_ptr<Problem>& problem, Search& search, const Found& plain,
-                      double budget) {
+  // The best of `bases` with segments, within so many bytes where there is one.
+  void offer_segments(const std::shared_ptr<Problem>& problem, double price,
+                      const std::vector<BodyPlan>& bases, double budget) {
     PriceOptions options;
-    const bool priced = std::isfinite(search.line().bound) && search.price() > 0;
-    options.price = priced ? search.price() : 10 * usual_price();
-    std::vector<BodyPlan> bases = search.bases();
-    if (!plain.plan.choices.empty()) bases.push_back(plain.plan);
+    options.price = price;
     const auto segmented = with_segments(*problem, options, bases, budget);
-    if (!segmented || segmented->evaluation.peak > budget) return;
+    if (!segmented) return;
     Found found;
     found.plan = segmented->plan;
     found.evaluation = segmented->evaluation;
-    found.feasible = true;
+    found.feasible = segmented->evaluation.peak <= r_.budget;
     found.least_peak = segmented->evaluation.peak;
-    offer(found, problem, options.price);
+    offer(found, problem, price);
   }
 
   [[nodiscard]] double usual_price() const {

@@ -113,10 +113,9 @@ inline PlanOfDevices plan_from(const std::string& name, planner::Placement place
   return plan;
 }
 
-// nullptr: the plan is none of this mesh.
-inline PlanOfDevices named_plan(const ir::TrainSpec& spec, const std::string& name,
-                                const std::vector<int>& sizes) {
-  const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff());
+// For a mesh of these sizes over equal links, with ample memory.
+inline planner::PlanRequest request_for(const ir::TrainSpec& spec, const ir::Graph& forward,
+                                        const std::string& name, const std::vector<int>& sizes) {
   planner::PlanRequest request;
   request.graph = &forward;
   request.training = planner::training_of(spec, forward);
@@ -129,7 +128,14 @@ inline PlanOfDevices named_plan(const ir::TrainSpec& spec, const std::string& na
   request.meshes = {planner::mesh_of(request.cluster, sizes)};
   request.name = name;
   request.budget = 1e12;
-  const planner::Planning planning = planner::make_plan(request);
+  return request;
+}
+
+// nullptr: the plan is none of this mesh.
+inline PlanOfDevices named_plan(const ir::TrainSpec& spec, const std::string& name,
+                                const std::vector<int>& sizes) {
+  const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff());
+  const planner::Planning planning = planner::make_plan(request_for(spec, forward, name, sizes));
   if (planning.problem == nullptr || planning.body.choices.empty()) return nullptr;
   return plan_from(name, planner::placement_of(*planning.problem, planning.body));
 }

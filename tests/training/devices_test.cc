@@ -5,11 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backend/comm/thread_world.h"
 #include "backend/train_loop.h"
-#include "planner/planner.h"
-#include "tests/frontend/section_program.h"
-#include "tests/planner/joint_testing.h"
+#include "tests/training/device_runs.h"
 #include "tests/training/training_testing.h"
 #include "tests/uneven_model.h"
 
@@ -27,34 +24,6 @@ std::string section(const std::string& optimizer, const std::string& more = "") 
          "  eval { data: synthetic(x: i32[B, T], y: i32[B, T]), every: 2, batches: 2 }\n"
          "  save { to: \"run\", every: 3 }\n" +
          more + "}\n";
-}
-
-// nullptr: the plan is none of this mesh.
-std::shared_ptr<const DevicePlan> plan_of(const ir::TrainSpec& spec, const std::string& name,
-                                          const std::vector<int>& sizes) {
-  const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff());
-  planner::PlanRequest request;
-  request.graph = &forward;
-  request.training = planner::training_of(spec, forward);
-  request.alternatives = false;
-  int devices = 1;
-  std::vector<planner::Axis> axes;
-  for (const int size : sizes) {
-    devices *= size;
-    axes.push_back({std::string(1, static_cast<char>('x' + axes.size())), size});
-  }
-  request.cluster = planner::equal_links(devices, 1e8, 1e-6, 1e9);
-  auto mesh = planner::make_mesh(request.cluster, axes);
-  if (!mesh.ok()) return nullptr;
-  request.meshes = {*mesh};
-  request.name = name;
-  request.budget = 1e12;
-  const planner::Planning planning = planner::make_plan(request);
-  if (planning.problem == nullptr || planning.body.choices.empty()) return nullptr;
-  auto plan = std::make_shared<DevicePlan>();
-  plan->name = name;
-  plan->train = planner::placement_of(*planning.problem, planning.body);
-  return plan;
 }
 
 struct RunResult {
@@ -144,7 +113,7 @@ class Runs : public ::testing::Test {
     const RunResult one = train_on(spec, "one", nullptr);
     int runs = 0;
     for (const auto& [name, sizes] : plans) {
-      const auto plan = plan_of(spec, name, sizes);
+      const auto plan = named_plan(spec, name, sizes);
       ASSERT_NE(plan, nullptr) << name;
       const std::string what = name + " on " + plan->train.mesh.str();
       SCOPED_TRACE(what);
@@ -171,8 +140,8 @@ TEST_F(Runs, AnyMeshResumesAny) {
   const ir::TrainSpec spec = frontend::Program(section("adamw(lr: 1e-2)", "ema: 0.9\n")).lowered();
   const RunResult through = train_on(spec, "through", nullptr);
   const std::vector<std::shared_ptr<const DevicePlan>> plans = {
-      nullptr, plan_of(spec, "zero1", {2}), plan_of(spec, "zero3", {3}),
-      plan_of(spec, "megatron", {4})};
+      nullptr, named_plan(spec, "zero1", {2}), named_plan(spec, "zero3", {3}),
+      named_plan(spec, "megatron", {4})};
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::string name = "run" + std::to_string(i);
     train_on(spec, name, plans[i], false, 3);
@@ -186,7 +155,7 @@ TEST_F(Runs, AnyMeshResumesAny) {
 TEST_F(Runs, AgainIsBitEqual) {
   const ir::TrainSpec spec = frontend::Program(section("adamw(lr: 1e-2)")).lowered();
   for (const char* name : {"zero1", "megatron"}) {
-    const auto plan = plan_of(spec, name, {4});
+    const auto plan = named_plan(spec, name, {4});
     if (plan == nullptr) continue;
     const RunResult a = train_on(spec, std::string(name) + "a", plan);
     train_on(spec, std::string(name) + "b", plan, false, 3);

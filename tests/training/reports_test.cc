@@ -5,33 +5,17 @@
 #include <cstring>
 #include <mutex>
 
-#include "backend/comm/thread_world.h"
-#include "backend/devices.h"
-#include "backend/trainer.h"
-#include "planner/planner.h"
-#include "tests/frontend/section_program.h"
-#include "tests/planner/joint_testing.h"
+#include "tests/training/device_runs.h"
 
 namespace cad::backend {
 namespace {
 
-// A plan of this name on this mesh; `budget`: bytes a device, else that much of what an ample plan
-// needs at its peak.
-std::shared_ptr<const DevicePlan> plan_of(const ir::TrainSpec& spec, const std::string& name,
-                                          const std::vector<int>& sizes, double part = 0) {
+// A plan of this name on this mesh with ample memory, or with so much of what it then needs above
+// the least.
+PlanOfDevices plan_of(const ir::TrainSpec& spec, const std::string& name,
+                      const std::vector<int>& sizes, double part = 0) {
   const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff());
-  planner::PlanRequest request;
-  request.graph = &forward;
-  request.training = planner::training_of(spec, forward);
-  request.alternatives = false;
-  request.idle = false;
-  request.proof_s = 0;
-  int devices = 1;
-  for (const int size : sizes) devices *= size;
-  request.cluster = planner::equal_links(devices, 1e8, 1e-6, 1e9);
-  request.meshes = {planner::mesh_of(request.cluster, sizes)};
-  request.name = name;
-  request.budget = 1e15;
+  planner::PlanRequest request = request_for(spec, forward, name, sizes);
   planner::Planning planning = planner::make_plan(request);
   if (part > 0) {
     request.budget = 1;
@@ -40,10 +24,7 @@ std::shared_ptr<const DevicePlan> plan_of(const ir::TrainSpec& spec, const std::
     planning = planner::make_plan(request);
   }
   EXPECT_TRUE(planning.feasible) << name;
-  auto plan = std::make_shared<DevicePlan>();
-  plan->name = name;
-  plan->train = planner::placement_of(*planning.problem, planning.body);
-  return plan;
+  return plan_from(name, planner::placement_of(*planning.problem, planning.body));
 }
 
 // What a device has after some steps.
