@@ -1,6 +1,8 @@
 // cli/plan_command.cc -- `colauto plan FILE`: how to train the program fastest on a machine within
 // its memory, without running anything. What is asked is put together in cli/plan_request.h; the
 // search is in planner/planner.h, the table in planner/plan_text.h, JSON in planner/plan_json.h.
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -24,11 +26,13 @@ struct PlanOptions {
 
 int show(const CommonOptions& common, const PlanOptions& options, const planner::Plan& plan) {
   if (!options.svg.empty()) {
+    errno = 0;
     std::ofstream out(options.svg, std::ios::binary);
-    out << planner::plan_svg(plan);
+    if (out) out << planner::plan_svg(plan);
     if (!out.flush()) {
+      const char* why = errno != 0 ? std::strerror(errno) : "the file took nothing";
       return fail(common,
-                  make_error(DiagId::E0602, fmt::format("`{}` cannot be written", options.svg),
+                  make_error(DiagId::E0602, fmt::format("cannot write `{}`: {}", options.svg, why),
                              kExitRunFailed));
     }
   }

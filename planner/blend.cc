@@ -102,10 +102,9 @@ class Blender {
       if (!e.valid) continue;
       Whole w;
       w.body = body;
-      const double rest = e.recompute + e.communicate + e.optimizer;
-      const double seen = 1 - p_.model.overlap;
-      w.hidden_comm = rest + e.compute + seen * e.parameters;
-      w.hidden_compute = rest + seen * e.compute + e.parameters;
+      const std::array<double, 2> lines = overlap_lines(p_, e);
+      w.hidden_comm = lines[0];
+      w.hidden_compute = lines[1];
       w.held = e.bytes.persistent() + e.bytes.saved;
       w.moment = e.transient + e.bytes.again;
       wholes_.push_back(w);

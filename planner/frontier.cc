@@ -8,6 +8,7 @@
 #include "planner/blend.h"
 #include "planner/exact.h"
 #include "planner/exact_proof.h"
+#include "planner/moments.h"
 #include "planner/priced.h"
 
 namespace cad::planner {
@@ -19,6 +20,20 @@ double priced(const Problem& problem, const Evaluation& e, double price) {
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
+// Bytes: no variable's moment is more, without what runs again.
+double most_moment(const RegionProblem& r) {
+  double most = 0;
+  for (const VariableInfo& v : r.variables) {
+    for (const Choice& c : v.choices) most = std::max(most, static_cast<double>(c.transient));
+  }
+  for (const Pair& pair : r.pairs) {
+    double alive = 0;
+    for (const float x : pair.alive.at) alive = std::max(alive, static_cast<double>(x));
+    most += alive;
+  }
+  return most;
+}
+
 // Whether an iteration of some loop may be cheaper in segments (planner/priced.h) at this price:
 // false where what it saves is, choice by choice, worth less than its forward pass.
 bool segments_may_help(const Problem& p, const PriceOptions& o) {
@@ -28,8 +43,11 @@ bool segments_may_help(const Problem& p, const PriceOptions& o) {
   for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
     if (!loops.may_segment(c)) continue;
     const RegionProblem& r = p.regions[static_cast<size_t>(p.regions[0].children[c].region)];
-    const double again = o.again * o.price / (r.trips * static_cast<double>(p.regions.size() - 1));
-    double difference = 0;
+    // with prices of moments: at most the whole price is that of one of the loop's
+    const bool moments = o.moments != nullptr;
+    const double loops = moments ? 1 : static_cast<double>(p.regions.size() - 1);
+    const double again = (moments ? 1 : o.again) * o.price / (r.trips * loops);
+    double difference = moments ? -o.price / r.trips * most_moment(r) : 0;
     for (size_t v = 0; v < r.variables.size(); ++v) {
       if (static_cast<int>(v) == r.exit) continue;
       double least = kUnlimited;
@@ -77,6 +95,8 @@ struct Search::Impl {
   // moment of all.
   double again = 1;
   double loop_moment = 0;
+  const Moments* moments = nullptr;  // priced instead of both
+  MomentPrices prices;               // of the best bound of ascend(); where it begins
 
   explicit Impl(const Problem& problem) : p(problem) {
     for (size_t r = 0; r < p.regions.size(); ++r) {
@@ -167,6 +187,7 @@ struct Search::Impl {
     o.limit = limit;
     o.hide = hide;
     o.again = again;
+    o.moments = moments;
     o.mask = mask;
     return o;
   }
@@ -289,6 +310,110 @@ struct Search::Impl {
     return bound;
   }
 
+  // A better bound than one price for all of the memory gives: a price for each variable whose
+  // moment was the most in some plan on the way, their sum being the price of what is held. From
+  // `prices` on, until the bound is `enough`; `best`: seconds of a plan, which no bound is above.
+  // `only`: a bound below `enough` is of no use.
+  double ascend(Found& found, double budget, double best, double enough, int folds,
+                bool only = false) {
+    constexpr double kEnd = 1e-4;  // of the bound: no more is left to win
+    constexpr double kFurthest = 3;
+    double bound = -kUnlimited;
+    MomentPrices top = prices, next = prices;
+    PriceModel model(budget, best);
+    const double kept = hide;
+    for (int i = 0; i < folds && next.sum() > 0; ++i) {
+      const Point point = priced_moments(found, budget, next);
+      if (!found.exact || !point.e.valid) {
+        bound = found.exact ? kUnlimited : 0;
+        break;
+      }
+      const double value = safe(point.value) - next.sum() * budget;
+      Moments moment = mean_moments(p, point.plan);
+      meet(moment, 0, next);
+      top.list.resize(next.list.size());
+      if (value > bound) {
+        bound = value;
+        top = next;
+      }
+      model.add(overlap_lines(p, point.e), point.e.bytes.persistent() + point.e.bytes.saved,
+                std::move(moment));
+      if (bound >= enough) break;
+      for (size_t k = 0; k < next.list.size(); ++k) {
+        top.list[k].region = next.list[k].region;
+        top.list[k].variable = next.list[k].variable;
+      }
+      next = model.best(top);
+      // no plan is known there yet that says how far is too far
+      const double part = next.sum() / top.sum();
+      if (part < 1 / kFurthest) {
+        next = top;
+        for (MomentPrice& x : next.list) x.price /= kFurthest;
+      } else if (part > kFurthest) {
+        for (MomentPrice& x : next.list) x.price *= kFurthest / part;
+      }
+      const double most = model.value(next);
+      if (most < bound + kEnd * std::abs(bound) || (only && most < enough)) break;
+    }
+    hide = kept;
+    prices = top;
+    prices.bound = bound;
+    return bound;
+  }
+
+  Point priced_moments(Found& found, double budget, const MomentPrices& at_prices) {
+    const Moments parts = parts_of(at_prices);
+    moments = &parts;
+    hide = at_prices.hide;
+    Point point = at(found, at_prices.sum(), budget, kUnlimited);
+    moments = nullptr;
+    return point;
+  }
+
+  // Of the sum of prices, by region and variable.
+  [[nodiscard]] Moments parts_of(const MomentPrices& of) const {
+    Moments parts;
+    for (const RegionProblem& r : p.regions) parts.emplace_back(r.variables.size(), 0.0);
+    const double sum = of.sum();
+    for (const MomentPrice& x : of.list) parts[x.region][x.variable] = x.price / sum;
+    return parts;
+  }
+
+  // The variable whose moment is the most gets a price, this one, if it has none.
+  static void meet(const Moments& moment, double price, MomentPrices& to) {
+    MomentPrice most{0, 0, price};
+    for (size_t r = 0; r < moment.size(); ++r) {
+      for (size_t v = 0; v < moment[r].size(); ++v) {
+        if (moment[r][v] > moment[most.region][most.variable]) most = {r, v, price};
+      }
+    }
+    const bool known = std::any_of(to.list.begin(), to.list.end(), [&](const MomentPrice& x) {
+      return x.region == most.region && x.variable == most.variable;
+    });
+    if (!known) to.list.push_back(most);
+  }
+
+  // ascend() from the line's price and the plan that was found, if that leaves a gap.
+  void ascend_whole(Found& found, double budget, double& bound) {
+    constexpr int kFolds = 12;
+    const double best = found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
+    const double enough = std::min(incumbent, best * (1 - tolerance / 2));
+    if (!(whole.price > 0) || !std::isfinite(budget) || !std::isfinite(best) || bound >= enough)
+      return;
+    if (found.plan.choices.empty()) return;
+    if (prices.list.empty()) prices.hide = whole.hide;
+    meet(mean_moments(p, found.plan), prices.list.empty() ? whole.price : 0, prices);
+    bound = std::max(bound, ascend(found, budget, best, enough, kFolds));
+  }
+
+  // A mesh that can be no better than the incumbent mostly shows it at once at its prices.
+  bool dropped(Found& found, double budget) {
+    constexpr int kFolds = 4;
+    if (prices.list.empty() || !std::isfinite(incumbent) || !std::isfinite(budget)) return false;
+    found.bound = std::max(0.0, ascend(found, budget, incumbent, incumbent, kFolds, true));
+    return found.exact && found.bound >= incumbent;
+  }
+
   // Plans by the most memory that any of their choices takes for a moment: within (moment, limit].
   struct Part {
     double limit = std::numeric_limits<double>::infinity(), moment = 0, bound = 0;
@@ -365,12 +490,17 @@ struct Search::Impl {
     constexpr int kMostParts = 6;
     // parting takes several times as long as what came before it
     constexpr double kWorthParting = 0.008;
+    if (dropped(found, budget)) return;
     std::vector<Part> parts(1);
     again = p.regions.size() > 1 && loop_moment >= top_moment ? 1 : 0;
+    const double known = found.bound;
     parts[0].bound = best_line(found, budget, parts[0].limit, floor());
-    const auto keep_line = [&] { whole = {bound_price, bound_hide, again, parts[0].bound}; };
-    keep_line();
+    whole = {bound_price, bound_hide, again, parts[0].bound};
     if (!found.exact) return;
+    parts[0].bound = std::max(parts[0].bound, known);
+    ascend_whole(found, budget, parts[0].bound);
+    if (std::isfinite(budget) && found.feasible && parts[0].bound < incumbent)
+      improve(found, budget);
     const double enough =
         found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
     if (p.regions.size() > 1 && std::isfinite(budget) && std::isfinite(parts[0].bound) &&
@@ -380,12 +510,13 @@ struct Search::Impl {
       start = price;
       const double other = best_line(found, budget, parts[0].limit, floor());
       start = begin;
-      if (other > parts[0].bound) {
-        parts[0].bound = other;
-        keep_line();
+      if (other > whole.bound) {
+        parts[0].bound = std::max(parts[0].bound, other);
+        whole = {bound_price, bound_hide, again, other};
       } else {
         price = kept;
       }
+      if (found.feasible) improve(found, budget);
     }
     again = 0;  // from here on plans are parted by their moments
     parts[0].moment = least_moment;
@@ -393,7 +524,6 @@ struct Search::Impl {
       found.bound = parts[0].bound;
       return;
     }
-    if (std::isfinite(budget) && found.feasible) improve(found, budget);
     const auto least = [&] {
       return std::min_element(parts.begin(), parts.end(),
                               [](const Part& a, const Part& b) { return a.bound < b.bound; });
@@ -587,6 +717,26 @@ std::vector<BodyPlan> Search::bases() const {
 int64_t Search::work_left() const {
   return impl_->work;
 }
+const MomentPrices& Search::moment_prices() const {
+  return impl_->prices;
+}
+void Search::begin_with(MomentPrices prices) {
+  impl_->prices = std::move(prices);
+}
+void Search::price_moments(const Line& line, double budget, double incumbent) {
+  constexpr int kFolds = 12;
+  Impl& s = *impl_;
+  Found found;
+  s.hide = line.hide;
+  s.again = line.again;
+  s.prices = {};
+  if (!(line.price > 0)) return;
+  const Impl::Point point = s.at(found, line.price, budget, kUnlimited);
+  if (!found.exact || !point.e.valid) return;
+  s.prices.hide = line.hide;
+  Impl::meet(mean_moments(s.p, point.plan), line.price, s.prices);
+  s.ascend(found, budget, incumbent, incumbent, kFolds);
+}
 double Search::price() const {
   return impl_->price;
 }
@@ -609,16 +759,23 @@ Search::Line Search::line() const {
 }
 
 // The bound is a concave function of the price: golden section on its logarithm, from `near` four
-// orders of magnitude downwards, as segments make memory cheap.
+// orders of magnitude downwards, as segments make memory cheap. Where the last run ended with
+// prices of moments, those: what iterations in segments have for a moment counts at its least.
 double Search::segment_bound(const Line& line, double near, double budget, double enough,
                              int folds) {
-  if (line.price == 0 || !std::isfinite(budget)) return line.bound;
   Impl& s = *impl_;
+  const double sum = s.prices.sum();
+  if ((line.price == 0 && sum == 0) || !std::isfinite(budget)) return line.bound;
   s.again = line.again;
-  s.hide = line.hide;
-  PriceOptions options = s.options(line.price, kUnlimited);
+  s.hide = sum > 0 ? s.prices.hide : line.hide;
+  PriceOptions options = s.options(sum > 0 ? sum : line.price, kUnlimited);
   options.any_segments = true;
-  if (!segments_may_help(s.p, options)) return line.bound;
+  const Moments parts = s.parts_of(s.prices);
+  if (sum > 0) {
+    options.moments = &parts;
+    near = std::min(near > 0 ? near : sum, sum);
+  }
+  if (!segments_may_help(s.p, options)) return sum > 0 ? s.prices.bound : line.bound;
   double best = 0;
   const auto bound_at = [&](double price) {
     if (folds <= 0 || best >= enough) return best;
@@ -626,7 +783,8 @@ double Search::segment_bound(const Line& line, double near, double budget, doubl
     options.price = price;
     const Priced priced(s.p, options);
     if (priced.stuck()) return 0.0;
-    const double bound = Impl::safe(priced.value()) - price * (budget - s.floor());
+    const double bound =
+        Impl::safe(priced.value()) - price * (sum > 0 ? budget : budget - s.floor());
     best = std::max(best, bound);
     return bound;
   };

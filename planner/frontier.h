@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/price_model.h"
 #include "planner/problem.h"
 
 namespace cad::planner {
@@ -50,6 +51,12 @@ class Search {
   // The same for plans with segments too (planner/segments.h), from a few folds at prices up to
   // `near`; fewer where one gives at least `enough`.
   double segment_bound(const Line& line, double near, double budget, double enough, int folds);
+  // Of the best bound of the last run by prices of moments; and where the next one begins: prices
+  // of another mesh of the same graph, for a bound against its incumbent.
+  [[nodiscard]] const MomentPrices& moment_prices() const;
+  void begin_with(MomentPrices prices);
+  // Finds such prices from a line's price on; `incumbent`: seconds of a plan.
+  void price_moments(const Line& line, double budget, double incumbent);
   // The price at which the last run ended.
   [[nodiscard]] double price() const;
 

@@ -41,6 +41,7 @@ struct Best {
   std::shared_ptr<Problem> problem;
   BodyPlan body;
   double price = 0;
+  MomentPrices moments;  // prices of them, of a bound of its mesh
 };
 
 // A mesh that has been searched, for its segments.
@@ -49,6 +50,7 @@ struct Searched {
   double bound = 0;    // seconds: of plans without segments
   double segment = 0;  // of plans with them too, from prices alone
   Search::Line line;
+  MomentPrices moments;
   [[nodiscard]] double least() const { return std::min(bound, segment); }
   double price = 0;
   double least_peak = 0;
@@ -88,14 +90,23 @@ class Planner {
       const double enough =
           best_.feasible ? best_.evaluation.seconds * (1 - (best_.price > 0 ? kDropWithin : 0))
                          : kInfinite;
+      if (best_.feasible) {
+        MomentPrices start_at = best_.moments;
+        start_at.bound = 0;  // that was of another mesh
+        search.begin_with(std::move(start_at));
+      }
       const Found found = search.run(r_.budget, enough, best_.feasible ? best_.price : 0);
       exact = exact && found.exact;
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
       bounds[m] = found.exact ? found.bound : 0;
       dropped += best_.feasible && bounds[m] >= enough ? 1 : 0;
-      offer(found, problem, search.price());
-      if (segments()) remember(m, *problem, search, found, enough);
+      offer(found, problem, search.price(), search.moment_prices());
+      if (!segments()) continue;
+      remember(m, *problem, search, found, enough);
+      // where nothing fits without them, plans in segments let the other meshes be dropped
+      if (!best_.feasible)
+        offer_segments(problem, 10 * usual_price(), searched_.back().bases, r_.budget);
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
     if (r_.name == "auto") try_tighter();
@@ -200,6 +211,7 @@ class Planner {
     Searched s;
     s.mesh = mesh;
     s.line = search.line();
+    s.moments = search.moment_prices();
     s.price = search.price();
     if (most_bytes(problem) <= r_.budget)
       s.segment = kInfinite;  // whatever runs in segments fits without them, and is faster so
@@ -291,11 +303,17 @@ class Planner {
       const std::shared_ptr<Problem> problem = built(meshes[s->mesh]);
       Search search(*problem);
       double segment = 0;
-      if (s->line.price == 0) {  // overlap's two lines: a proof, of plans of any memory
+      if (s->moments.list.empty())
+        search.price_moments(s->line, r_.budget, best_.evaluation.seconds);
+      else
+        search.begin_with(s->moments);
+      s->moments = search.moment_prices();
+      if (s->line.price == 0 && s->moments.list.empty()) {
+        // overlap's two lines: a proof, of plans of any memory
         search.be_exact(0, 0.4 * kGap, 200'000'000);
         segment = search.run(kInfinite, best_.evaluation.seconds).bound;
       } else {
-        const double near = std::min(s->line.price, usual_price());
+        const double near = std::min(std::max(s->line.price, s->moments.sum()), usual_price());
         segment = search.segment_bound(s->line, near, r_.budget, enough, kFolds);
       }
       if (segment <= s->segment) break;  // no price is better
@@ -359,7 +377,8 @@ class Planner {
   }
 
   // True: it is the best so far.
-  bool offer(const Found& found, const std::shared_ptr<Problem>& problem, double price) {
+  bool offer(const Found& found, const std::shared_ptr<Problem>& problem, double price,
+             const MomentPrices& moments = {}) {
     if (found.plan.choices.empty()) return false;
     if (least_peak_ == 0 || found.least_peak < least_peak_) least_peak_ = found.least_peak;
     const bool better = found.feasible
@@ -367,7 +386,8 @@ class Planner {
                             : !best_.feasible && (best_.problem == nullptr ||
                                                   found.evaluation.peak < best_.evaluation.peak);
     if (!better) return false;
-    best_ = {found.feasible, found.evaluation, problem, found.plan, price};
+    MomentPrices prices = moments.list.empty() ? std::move(best_.moments) : moments;
+    best_ = {found.feasible, found.evaluation, problem, found.plan, price, std::move(prices)};
     return true;
   }
 

@@ -74,8 +74,9 @@ double Priced::value() const {
 
 std::vector<float> Priced::priced_choices(size_t r, size_t v, bool again_run) const {
   const RegionProblem& region = p_.regions[r];
-  const double loops = static_cast<double>(p_.regions.size()) - 1;
-  const double again = r == 0 || again_run ? 0 : o_.again * o_.price / (executions(r) * loops);
+  const double again = r == 0 || again_run ? 0 : again_price(r);
+  const double moment_price =
+      o_.moments == nullptr || again_run ? 0 : o_.price * (*o_.moments)[r][v] / executions(r);
   const double saved = again_run ? o_.segment_price : 1;
   std::vector<float> cost;
   const std::vector<Choice>& choices = region.variables[v].choices;
@@ -86,12 +87,13 @@ std::vector<float> Priced::priced_choices(size_t r, size_t v, bool again_run) co
                         static_cast<double>(c.optimizer) + saved * static_cast<double>(c.saved);
     const double moment =
         static_cast<double>(c.transient) + (r == 0 ? static_cast<double>(c.again) : 0);
-    const double total =
-        compute_ * static_cast<double>(c.terms.compute) + static_cast<double>(c.terms.recompute) +
-        static_cast<double>(c.terms.communicate) +
-        parameters_ * static_cast<double>(c.terms.parameters) +
-        static_cast<double>(c.terms.optimizer) + o_.price * held +
-        again * static_cast<double>(c.again) + (again_run ? static_cast<double>(c.forward) : 0);
+    const double total = compute_ * static_cast<double>(c.terms.compute) +
+                         static_cast<double>(c.terms.recompute) +
+                         static_cast<double>(c.terms.communicate) +
+                         parameters_ * static_cast<double>(c.terms.parameters) +
+                         static_cast<double>(c.terms.optimizer) + o_.price * held +
+                         again * static_cast<double>(c.again) + moment_price * moment +
+                         (again_run ? static_cast<double>(c.forward) : 0);
     const bool allowed = moment <= o_.limit && (o_.mask == nullptr || o_.mask->choices.empty() ||
                                                 o_.mask->choices[r][v][i] != 0);
     const bool unpaid = static_cast<int>(v) == region.exit;  // the next iteration's entry
@@ -124,6 +126,14 @@ FoldProblem Priced::priced_region(size_t r, bool again) const {
         if (static_cast<double>(pair.alive.at[i]) > o_.limit) e.cost.at[i] = kNever;
       }
     }
+    const double moment_price =
+        o_.moments == nullptr || again
+            ? 0
+            : o_.price * (*o_.moments)[r][static_cast<size_t>(pair.b)] / executions(r);
+    if (!pair.alive.at.empty() && moment_price > 0 && pair.b != region.exit) {
+      for (size_t i = 0; i < e.cost.at.size(); ++i)
+        e.cost.at[i] += static_cast<float>(moment_price * static_cast<double>(pair.alive.at[i]));
+    }
     const double price = o_.price * (again ? o_.segment_price : 1);
     if (!pair.saved.at.empty() && (price > 0 || !copies)) {
       for (size_t i = 0; i < e.cost.at.size(); ++i) {
@@ -153,6 +163,16 @@ FoldProblem Priced::priced_region(size_t r, bool again) const {
     f.edges.push_back(std::move(e));
   }
   return f;
+}
+
+// Of a byte that runs again in one iteration of a loop.
+double Priced::again_price(size_t r) const {
+  double part = o_.again / (static_cast<double>(p_.regions.size()) - 1);
+  if (o_.moments != nullptr) {
+    part = 0;
+    for (const double x : (*o_.moments)[r]) part += x;
+  }
+  return o_.price * part / executions(r);
 }
 
 double Priced::executions(size_t r) const {
@@ -213,8 +233,19 @@ void Priced::allow_segments(size_t r) {
     }
     const RegionProblem& region = p_.regions[r];
     const VariableInfo& carry = region.variables[static_cast<size_t>(region.entry)];
+    // for a moment at least this, as an iteration of the last segment has
+    double moment = 0;
+    for (const VariableInfo& v : region.variables) {
+      double least = static_cast<double>(kNever);
+      for (const Choice& x : v.choices) least = std::min(least, static_cast<double>(x.transient));
+      moment = std::max(moment, least);
+    }
+    double part = 0;
+    for (size_t v = 0; o_.moments != nullptr && v < region.variables.size(); ++v)
+      part += (*o_.moments)[r][v];
     for (int s = 0; s < tables_[r].rows; ++s) {
-      const double held = static_cast<double>(carry.bytes[static_cast<size_t>(s)]) / region.trips;
+      const double held =
+          (static_cast<double>(carry.bytes[static_cast<size_t>(s)]) + part * moment) / region.trips;
       tables_[r](s, s) =
           std::min(tables_[r](s, s), segment.result()(s, s) + static_cast<float>(o_.price * held));
     }

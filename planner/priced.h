@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/moments.h"
 #include "planner/problem.h"
 
 namespace cad::planner {
@@ -30,6 +31,9 @@ struct PriceOptions {
   // What of the price counts for bytes that run again. They are there for a moment, of one loop and
   // one iteration: with 1 the price is that of their mean over all iterations and loops.
   double again = 1;
+  // Parts of the price, at most 1 in all, by region and variable: what a variable's moment costs,
+  // of loops its mean over all iterations, with what runs again then; `again` counts for nothing.
+  const Moments* moments = nullptr;
   const Mask* mask = nullptr;
   // Of the price: what a byte costs that a loop saves while its segments run again (Run::segment).
   double segment_price = 0;
@@ -64,6 +68,7 @@ class Priced {
   [[nodiscard]] std::vector<float> priced_choices(size_t r, size_t v, bool again = false) const;
   const Folded& segment_fold(size_t r);
   [[nodiscard]] double executions(size_t r) const;
+  [[nodiscard]] double again_price(size_t r) const;
   void fold(size_t r);
   void allow_segments(size_t r);
   const Table& square(size_t r, size_t k) const;

@@ -646,4 +646,10 @@ Evaluation evaluate(const Problem& problem, const BodyPlan& plan) {
   return t.sum;
 }
 
+std::array<double, 2> overlap_lines(const Problem& problem, const Evaluation& e) {
+  const double rest = e.recompute + e.communicate + e.optimizer;
+  const double seen = 1 - problem.model.overlap;
+  return {rest + e.compute + seen * e.parameters, rest + seen * e.compute + e.parameters};
+}
+
 }  // namespace cad::planner

@@ -10,6 +10,7 @@
 //   sink       the loss, whole on every device
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -184,5 +185,8 @@ struct Evaluation {
 };
 // From the tables alone: shares nothing with the search.
 Evaluation evaluate(const Problem& problem, const BodyPlan& plan);
+// Seconds are the larger of two sums: of the parameters' collectives only what overlap leaves of
+// them counts, or of compute only what those leave of it.
+std::array<double, 2> overlap_lines(const Problem& problem, const Evaluation& e);
 
 }  // namespace cad::planner

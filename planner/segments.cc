@@ -1,130 +1,232 @@
 // planner/segments.cc -- see segments.h. What a segment saves is there only while it runs, so its
 // iterations are chosen at lower prices of what they save; the bodies of the plan itself are tried
-// too. The run with segments stands before the one that it is taken from: what it keeps is least
-// and is held longest.
+// too. Iterations of a loop that leave the carry in one state may be in any order: those of the
+// plan are taken together, put into segments as planner/segment_runs.h says, and what is left of
+// them stays behind the segments, since what those keep is held longest.
 #include "planner/segments.h"
 
 #include <algorithm>
+#include <map>
+
+#include "planner/segment_runs.h"
 
 namespace cad::planner {
 
 namespace {
 
-constexpr double kSegmentPrices[] = {0.02, 0.3};
-
-// Part of a run that is put into segments.
-struct Place {
-  const BodyPlan* base = nullptr;
-  size_t child = 0, run = 0;
-  BodyPlan body;
-};
+constexpr double kSegmentPrices[] = {0.01, 0.03, 0.1, 0.3};
+constexpr size_t kMostKinds = 8;
 
 class Segmenter {
  public:
-  Segmenter(const Problem& p, double budget) : p_(p), budget_(budget) {}
-
-  // Some ways to put iterations of one run of a loop into segments; `parts`: in how many steps
-  // their number is tried, `most`: how many lengths.
-  void replace(const Place& place, int64_t parts, size_t most) {
-    const int64_t all = place.base->loops[place.child][place.run].count;
-    int64_t last = 0;
-    for (int64_t part = 1; part <= parts; ++part) {
-      const int64_t n = std::max<int64_t>(1, all * part / parts);
-      if (n == last) continue;
-      last = n;
-      for (const int64_t length : lengths(n, most)) {
-        BodyPlan plan = *place.base;
-        std::vector<Run>& runs = plan.loops[place.child];
-        Run segments{n, {place.body}, length};
-        if (n == all) {
-          runs[place.run] = std::move(segments);
-        } else {
-          runs[place.run].count -= n;
-          runs.insert(runs.begin() + static_cast<std::ptrdiff_t>(place.run), std::move(segments));
-        }
-        offer(std::move(plan), place);
-      }
+  Segmenter(const Problem& p, const PriceOptions& options, double budget) : p_(p), budget_(budget) {
+    for (const double part : kSegmentPrices) {
+      PriceOptions o = options;
+      o.segment_price = part;
+      o.only_segments = true;
+      prices_.emplace_back(p, o);
     }
   }
 
-  // Around the best one, more ways.
-  void refine() {
-    if (!best_) return;
-    const Place place = best_place_;
-    replace(place, 16, 8);
+  // Puts iterations of each loop of the plan into segments, for each state that it stays in; at
+  // most so many runs of them.
+  void take(const BodyPlan& base, int runs) {
+    for (size_t child = 0; child < base.loops.size(); ++child) {
+      if (!prices_[0].may_segment(child)) continue;
+      std::vector<int> states;
+      for (const Run& run : base.loops[child]) {
+        const int state = state_of(child, run);
+        if (state >= 0 && std::find(states.begin(), states.end(), state) == states.end())
+          states.push_back(state);
+      }
+      for (const int state : states) take(base, child, state, runs);
+    }
   }
 
   [[nodiscard]] const std::optional<Segmented>& best() const { return best_; }
+  [[nodiscard]] const BodyPlan* best_base() const { return best_base_; }
 
  private:
-  void offer(BodyPlan plan, const Place& place) {
+  // Iterations of one plan that are taken together.
+  struct Group {
+    const BodyPlan* base = nullptr;
+    size_t child = 0;
+    int state = 0;
+    std::vector<const BodyPlan*> bodies;  // by kind
+    LoopKinds loop;
+  };
+
+  [[nodiscard]] const RegionProblem& region(size_t child) const {
+    return p_.regions[static_cast<size_t>(p_.regions[0].children[child].region)];
+  }
+
+  // That the carry has before and after each iteration of the run; -1: they differ.
+  [[nodiscard]] int state_of(size_t child, const Run& run) const {
+    if (run.pattern.size() != 1 || run.segment > 0) return -1;
+    const std::vector<int>& choices = run.pattern[0].choices;
+    const int state = choices[static_cast<size_t>(region(child).entry)];
+    return state == choices[static_cast<size_t>(region(child).exit)] ? state : -1;
+  }
+
+  void take(const BodyPlan& base, size_t child, int state, int runs) {
+    Group group;
+    group.base = &base;
+    group.child = child;
+    group.state = state;
+    for (const Run& run : base.loops[child]) {
+      if (state_of(child, run) == state) group.loop.iterations += run.count;
+    }
+    const VariableInfo& carry = region(child).variables[static_cast<size_t>(region(child).entry)];
+    group.loop.carry = static_cast<double>(carry.bytes[static_cast<size_t>(state)]);
+    if (add_kinds(group)) compose(group, runs);
+  }
+
+  // False: the plan's own iterations are no kinds.
+  bool add_kinds(Group& group) {
+    std::vector<PlainRun> own;
+    for (const Run& run : group.base->loops[group.child]) {
+      if (state_of(group.child, run) != group.state) continue;
+      const int kind = add_kind(group, run.pattern[0]);
+      if (kind < 0) return false;
+      own.push_back({kind, run.count});
+    }
+    for (const BodyPlan& body : segment_bodies(group.child, group.state)) add_kind(group, body);
+    group.loop.plain.push_back(own);
+    for (int kind = 0; kind < static_cast<int>(group.bodies.size()); ++kind) {
+      if (own.size() > 1 || own[0].kind != kind)
+        group.loop.plain.push_back(std::vector<PlainRun>{PlainRun{kind, group.loop.iterations}});
+    }
+    return true;
+  }
+
+  // The body's kind, a new one if it is new; -1: it cannot be one, or there are enough.
+  int add_kind(Group& group, const BodyPlan& body) {
+    for (size_t i = 0; i < group.bodies.size(); ++i) {
+      if (group.bodies[i]->choices == body.choices) return static_cast<int>(i);
+    }
+    if (group.bodies.size() >= kMostKinds) return -1;
+    const int64_t n = group.loop.iterations;
+    const auto with = [&](int64_t segment) {
+      return evaluate(p_, built(group, {{n, {body}, segment}}));
+    };
+    const Evaluation plain = with(0), single = with(1), whole = with(n);
+    if (!plain.valid || !single.valid || !whole.valid) return -1;
+    const auto count = static_cast<double>(n);
+    SegmentKind kind;
+    kind.plain = overlap_lines(p_, plain);
+    kind.again = overlap_lines(p_, single);
+    kind.base = single.bytes.persistent() + single.bytes.saved - count * group.loop.carry;
+    kind.saved = (plain.bytes.persistent() + plain.bytes.saved - kind.base) / count;
+    kind.moment = plain.peak - plain.bytes.persistent() - plain.bytes.saved;
+    // one segment of all iterations: as it runs again, nothing that the rest needs is as large
+    kind.inside = whole.peak - kind.base - group.loop.carry - count * kind.saved;
+    group.loop.kinds.push_back(kind);
+    group.bodies.push_back(&body);
+    return static_cast<int>(group.bodies.size()) - 1;
+  }
+
+  const std::vector<BodyPlan>& segment_bodies(size_t child, int state) {
+    const auto [at, fresh] = bodies_.emplace(std::make_pair(child, state), std::vector<BodyPlan>());
+    if (!fresh) return at->second;
+    for (Priced& priced : prices_) {
+      if (auto body = priced.segment_body(child, state)) at->second.push_back(std::move(*body));
+    }
+    return at->second;
+  }
+
+  // The plan with these runs where the first iteration of the group was, without the others.
+  [[nodiscard]] BodyPlan built(const Group& group, const std::vector<Run>& runs) const {
+    BodyPlan plan = *group.base;
+    std::vector<Run>& loop = plan.loops[group.child];
+    loop.clear();
+    bool placed = false;
+    for (const Run& run : group.base->loops[group.child]) {
+      if (state_of(group.child, run) != group.state) {
+        loop.push_back(run);
+      } else if (!placed) {
+        loop.insert(loop.end(), runs.begin(), runs.end());
+        placed = true;
+      }
+    }
+    return plan;
+  }
+
+  void compose(const Group& group, int most) {
+    constexpr int kTries = 3;
+    double budget = budget_;
+    for (int i = 0; i < kTries; ++i) {
+      const auto runs = best_segment_runs(group.loop, budget, most);
+      if (!runs) break;
+      const double over = offer(group, *runs) - budget_;
+      if (over <= 0) return;
+      budget -= over;  // the rest needs more for a moment than was thought
+    }
+    if (best_ && best_->evaluation.peak <= budget_) return;
+    smallest(group);
+  }
+
+  // Nothing fits: the least budget, within a part of it.
+  void smallest(const Group& group) {
+    constexpr double kWithin = 1e-3;
+    constexpr int kMostDoubled = 40;
+    double low = budget_, high = budget_;
+    std::optional<SegmentRuns> found;
+    for (int i = 0; i < kMostDoubled && !found; ++i) {
+      low = high;
+      high *= 2;
+      found = best_segment_runs(group.loop, high, 1);
+    }
+    if (!found) return;
+    while (high > low * (1 + kWithin)) {
+      const double middle = (low + high) / 2;
+      auto runs = best_segment_runs(group.loop, middle, 1);
+      (runs ? high : low) = middle;
+      if (runs) found = std::move(runs);
+    }
+    offer(group, *found);
+  }
+
+  // Its peak.
+  double offer(const Group& group, const SegmentRuns& runs) {
+    std::vector<Run> loop;
+    for (const SegmentRun& run : runs.segments)
+      loop.push_back(
+          {run.segments * run.length, {*group.bodies[static_cast<size_t>(run.kind)]}, run.length});
+    for (const PlainRun& run : runs.plain)
+      loop.push_back({run.count, {*group.bodies[static_cast<size_t>(run.kind)]}, 0});
+    BodyPlan plan = built(group, loop);
     const Evaluation e = evaluate(p_, plan);
-    if (!e.valid) return;
+    if (!e.valid) return 0;
     const bool fits = e.peak <= budget_;
     const bool had = best_ && best_->evaluation.peak <= budget_;
     const bool better = !best_ || (fits ? !had || e.seconds < best_->evaluation.seconds
                                         : !had && e.peak < best_->evaluation.peak);
-    if (!better) return;
-    best_ = Segmented{std::move(plan), e};
-    best_place_ = place;
-  }
-
-  // Divisors of n, at most so many of them.
-  static std::vector<int64_t> lengths(int64_t n, size_t most) {
-    std::vector<int64_t> all;
-    for (int64_t d = 1; d <= n; ++d) {
-      if (n % d == 0) all.push_back(d);
+    if (better) {
+      best_ = Segmented{std::move(plan), e};
+      best_base_ = group.base;
     }
-    if (all.size() <= most) return all;
-    std::vector<int64_t> some;
-    for (size_t i = 0; i < most; ++i) some.push_back(all[i * (all.size() - 1) / (most - 1)]);
-    return some;
+    return e.peak;
   }
 
   const Problem& p_;
   double budget_;
+  std::vector<Priced> prices_;
+  std::map<std::pair<size_t, int>, std::vector<BodyPlan>> bodies_;  // by child and state
   std::optional<Segmented> best_;
-  Place best_place_;
+  const BodyPlan* best_base_ = nullptr;  // that it was made of
 };
 
 }  // namespace
 
 std::optional<Segmented> with_segments(const Problem& problem, const PriceOptions& options,
                                        const std::vector<BodyPlan>& bases, double budget) {
-  std::vector<Priced> prices;
-  for (const double part : kSegmentPrices) {
-    PriceOptions o = options;
-    o.segment_price = part;
-    o.only_segments = true;
-    prices.emplace_back(problem, o);
-  }
-  Segmenter segmenter(problem, budget);
-  const auto try_base = [&](const BodyPlan& base) {
-    for (size_t child = 0; child < base.loops.size(); ++child) {
-      if (!prices[0].may_segment(child)) continue;
-      const RegionProblem& body =
-          problem.regions[static_cast<size_t>(problem.regions[0].children[child].region)];
-      for (size_t run = 0; run < base.loops[child].size(); ++run) {
-        const Run& from = base.loops[child][run];
-        const int state = from.pattern[0].choices[static_cast<size_t>(body.entry)];
-        if (from.pattern.size() != 1 || from.segment > 0 ||
-            from.pattern[0].choices[static_cast<size_t>(body.exit)] != state)
-          continue;
-        segmenter.replace({&base, child, run, from.pattern[0]}, 3, 4);
-        for (Priced& priced : prices) {
-          if (auto again = priced.segment_body(child, state))
-            segmenter.replace({&base, child, run, std::move(*again)}, 3, 4);
-        }
-      }
-    }
-  };
-  for (const BodyPlan& base : bases) try_base(base);
-  segmenter.refine();
+  Segmenter segmenter(problem, options, budget);
+  for (const BodyPlan& base : bases) segmenter.take(base, 1);
   if (!segmenter.best()) return std::nullopt;
-  // a second run of segments, of another length
+  segmenter.take(*segmenter.best_base(), 3);
+  // iterations in another state, or of another loop
   const BodyPlan once = segmenter.best()->plan;
-  try_base(once);
-  segmenter.refine();
+  segmenter.take(once, 3);
   return segmenter.best();
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kLargestText = size_t{1}
                                 << 29;        // unpacked bytes: a small file may unpack to any size
 constexpr size_t kMostEntries = 100'000'000;  // numbers in the tables of one file
+constexpr size_t kMostDepth = 64;
 constexpr double kForbiddenFrom = 1e18;
 constexpr double kExact = 9007199254740992.0;  // 2^53
 constexpr int64_t kMostBytes = int64_t{1} << 62;
@@ -74,7 +75,7 @@ class Events : public nlohmann::json_sax<Json> {
     return leave(number(value, whole ? static_cast<int64_t>(value) : 0, whole));
   }
   bool start_object(size_t) override {
-    if (!enter(false)) return false;
+    if (!may_enter(false)) return false;
     frames_.push_back({false, 0, ""});
     return true;
   }
@@ -87,7 +88,7 @@ class Events : public nlohmann::json_sax<Json> {
     return leave(true);
   }
   bool start_array(size_t) override {
-    if (!enter(true)) return false;
+    if (!may_enter(true)) return false;
     frames_.push_back({true, 0, ""});
     return true;
   }
@@ -116,6 +117,11 @@ class Events : public nlohmann::json_sax<Json> {
   virtual bool at_key() { return true; }
   virtual bool other(const char*) { return leave(true); }
 
+  bool may_enter(bool array) {
+    if (frames_.size() >= kMostDepth)
+      return complain(fmt::format("is nested more than {} deep", kMostDepth));
+    return enter(array);
+  }
   bool leave(bool good) {  // a value is complete
     if (good && !frames_.empty() && frames_.back().array) ++frames_.back().index;
     return good;
@@ -315,6 +321,17 @@ std::optional<Diagnostic> check_edges(const std::string& path, const Arrays& a) 
   return std::nullopt;
 }
 
+// Whether some of `text` from `from` on is in no JSON text, or nothing that starts one comes first:
+// more of it need not be read to say so. An endless device is told from a file by this.
+bool cannot_be_json(const std::string& text, size_t from) {
+  const size_t first = text.find_first_not_of("\xEF\xBB\xBF \t\n\r");
+  if (first != std::string::npos && std::strchr("{[\"-0123456789tfn", text[first]) == nullptr)
+    return true;
+  return std::any_of(text.begin() + static_cast<std::ptrdiff_t>(from), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r';
+  });
+}
+
 }  // namespace
 
 Result<std::string> read_packed(const std::string& path) {
@@ -331,6 +348,7 @@ Result<std::string> read_packed(const std::string& path) {
   int count = 0;
   while ((count = gzread(file, buffer.data(), static_cast<unsigned>(buffer.size()))) > 0) {
     text.append(buffer.data(), static_cast<size_t>(count));
+    if (cannot_be_json(text, text.size() - static_cast<size_t>(count))) break;
     if (text.size() > kLargestText) {
       gzclose(file);
       return broken(path, fmt::format("holds more than {} MiB of text", kLargestText >> 20));

@@ -19,7 +19,8 @@ struct Instance {
   Problem problem;
 };
 
-// The file's text, unpacked when it is gzipped; "-" is standard input. E0601, E0820 (broken gzip).
+// The file's text, unpacked when it is gzipped; "-" is standard input. Ends soon after a byte that
+// no JSON text has, which a parser then complains of. E0601, E0820 (broken gzip).
 Result<std::string> read_packed(const std::string& path);
 
 // The first of `keys` that the top-level object has, or empty. Reads no further than that key, so

@@ -50,7 +50,8 @@ TEST_F(PlanCommand, WritesAPictureAndADocumentAndReadsItAgain) {
   EXPECT_EQ(again.out, first.out);
   const Output changed = plan("--gpus 4 --cluster dgx_a100 --budget 1MiB --diff p.json");
   EXPECT_TRUE(contains(changed.out, "budget: ") || changed.status == 3) << changed.out;
-  expect("--gpus 4 --cluster dgx_a100 --svg /nowhere/p.svg", 1, "E0602");
+  expect("--gpus 4 --cluster dgx_a100 --svg missing/p.svg", 1,
+         "[E0602]: cannot write `missing/p.svg`: No such file or directory");
 }
 
 TEST_F(PlanCommand, SectionsOfTheProgramCount) {

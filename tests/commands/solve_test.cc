@@ -116,6 +116,23 @@ TEST_F(SolveCommand, ErrorsOfFiles) {
   EXPECT_EQ(run("solve text.json --gap x").status, 2);
 }
 
+// What is no JSON is not read to its end, which it may not have; what is nested is not followed
+// without end.
+TEST_F(SolveCommand, EndlessFiles) {
+  for (const char* endless : {"/dev/zero", "- < /dev/zero", "- < /dev/urandom"}) {
+    const Output output = run(std::string("solve ") + endless);
+    EXPECT_EQ(output.status, 65) << endless;
+    EXPECT_TRUE(contains(output.err, "is not JSON at line")) << output.err;
+  }
+  const Output words = run("solve words", "mkfifo words; (yes hello >words) &");
+  EXPECT_EQ(words.status, 65);
+  EXPECT_TRUE(contains(words.err, "is not JSON at line 1, column 1")) << words.err;
+  write("deep.json", std::string(1'000'000, '['));
+  const Output deep = run("solve deep.json");
+  EXPECT_EQ(deep.status, 65);
+  EXPECT_TRUE(contains(deep.err, "is nested more than 64 deep")) << deep.err;
+}
+
 // Files that are nearly problems: each is refused by the name of what is wrong, or solved.
 TEST_F(SolveCommand, HostileFiles) {
   const auto file = [&](const std::string& nodes, const std::string& edges,
