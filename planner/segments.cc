@@ -6,6 +6,7 @@
 #include "planner/segments.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "planner/segment_runs.h"
@@ -216,6 +217,20 @@ class Segmenter {
   const BodyPlan* best_base_ = nullptr;  // that it was made of
 };
 
+// Bytes: no variable's moment is more, without what runs again.
+double most_moment(const RegionProblem& r) {
+  double most = 0;
+  for (const VariableInfo& v : r.variables) {
+    for (const Choice& c : v.choices) most = std::max(most, static_cast<double>(c.transient));
+  }
+  for (const Pair& pair : r.pairs) {
+    double alive = 0;
+    for (const float x : pair.alive.at) alive = std::max(alive, static_cast<double>(x));
+    most += alive;
+  }
+  return most;
+}
+
 }  // namespace
 
 std::optional<Segmented> with_segments(const Problem& problem, const PriceOptions& options,
@@ -228,6 +243,40 @@ std::optional<Segmented> with_segments(const Problem& problem, const PriceOption
   const BodyPlan once = segmenter.best()->plan;
   segmenter.take(once, 3);
   return segmenter.best();
+}
+
+bool segments_may_help(const Problem& p, const PriceOptions& o) {
+  PriceOptions none = o;
+  none.only_segments = true;
+  const Priced loops(p, none);
+  for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
+    if (!loops.may_segment(c)) continue;
+    const RegionProblem& r = p.regions[static_cast<size_t>(p.regions[0].children[c].region)];
+    // with prices of moments: at most the whole price is that of one of the loop's
+    const bool moments = o.moments != nullptr;
+    const double loops = moments ? 1 : static_cast<double>(p.regions.size() - 1);
+    const double again = (moments ? 1 : o.again) * o.price / (r.trips * loops);
+    double difference = moments ? -o.price / r.trips * most_moment(r) : 0;
+    for (size_t v = 0; v < r.variables.size(); ++v) {
+      if (static_cast<int>(v) == r.exit) continue;
+      double least = std::numeric_limits<double>::infinity();
+      for (const Choice& x : r.variables[v].choices)
+        least = std::min(least, static_cast<double>(x.forward) -
+                                    o.price * static_cast<double>(x.saved) -
+                                    again * static_cast<double>(x.again));
+      difference += least;
+    }
+    for (const Pair& pair : r.pairs) {
+      double least = std::numeric_limits<double>::infinity();
+      for (size_t i = 0; i < pair.forward.at.size(); ++i) {
+        const double saved = pair.saved.at.empty() ? 0 : static_cast<double>(pair.saved.at[i]);
+        least = std::min(least, static_cast<double>(pair.forward.at[i]) - o.price * saved);
+      }
+      difference += least;
+    }
+    if (difference < 0) return true;
+  }
+  return false;
 }
 
 }  // namespace cad::planner

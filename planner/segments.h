@@ -22,4 +22,8 @@ struct Segmented {
 std::optional<Segmented> with_segments(const Problem& problem, const PriceOptions& options,
                                        const std::vector<BodyPlan>& bases, double budget);
 
+// Whether an iteration of some loop may be cheaper in segments (planner/priced.h) at this price:
+// false where what it saves is, choice by choice, worth less than its forward pass.
+bool segments_may_help(const Problem& problem, const PriceOptions& options);
+
 }  // namespace cad::planner

@@ -60,7 +60,7 @@ TEST_F(Segments, ArePlannedPrintedAndRun) {
   }
   ASSERT_GT(in_segments, 0);
   const Output text = run("plan net.cad" + budget);
-  EXPECT_NE(text.out.find("run again from"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(", run again "), std::string::npos) << text.out;
 
   write("plan.json", plan.out);
   ASSERT_EQ(run("run net.cad --quiet --log one.jsonl --save one").status, 0);
