@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -31,6 +33,7 @@ class Run {
 
   void device(int number, int threads, bool alone) {
     std::optional<Diagnostic> error;
+    std::exception_ptr unexpected;
     std::string why;
     {
       Communicator comm(world_, number);
@@ -44,20 +47,26 @@ class Run {
         }
       } catch (const WorldFailed&) {
         // whoever failed has said why
+      } catch (const std::bad_alloc&) {
+        why = "not enough memory: an allocation was refused";
+        unexpected = std::current_exception();
       } catch (const std::exception& e) {
-        why = e.what();
+        why = fmt::format("internal error: {}", e.what());
+        unexpected = std::current_exception();
       }
       // before the communicator is left: it would wait for the others
       if (!why.empty()) world_.fail(fmt::format("{}: {}", world_.name_of(number), why));
     }
-    if (!error) return;
     const std::lock_guard lock(mutex_);
-    if (outcome_.error) return;
+    if (unexpected && !unexpected_) unexpected_ = unexpected;
+    if (!error || outcome_.error) return;
     outcome_.error = std::move(error);
     outcome_.device = number;
   }
 
+  // Throws what a device threw.
   DevicesOutcome outcome() {
+    if (unexpected_) std::rethrow_exception(unexpected_);
     outcome_.failure = world_.failure();
     return std::move(outcome_);
   }
@@ -66,6 +75,7 @@ class Run {
   World& world_;
   const std::function<Status(Device&)>& f_;
   std::mutex mutex_;
+  std::exception_ptr unexpected_;
   DevicesOutcome outcome_;
 };
 

@@ -37,7 +37,8 @@ int threads_of_device(int local_devices, int asked, int sharing = 1);
 
 // Runs f for every device of this process and returns when all have ended. The first device that
 // returns an error or throws ends the world, so that no other one waits for it; WorldFailed is how
-// the others end then.
+// the others end then. What else a device throws (a bug of ours, no memory) is thrown again here,
+// once all have ended.
 DevicesOutcome run_on_devices(World& world, int threads_per_device,
                               const std::function<Status(Device&)>& f);
 

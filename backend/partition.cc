@@ -8,6 +8,7 @@
 
 #include "backend/partition_groups.h"
 #include "base/check.h"
+#include "ir/collective.h"
 
 namespace cad::backend {
 
@@ -35,12 +36,8 @@ Step::Kind library_kind(Op op) {
       return Step::Kind::kSlots;
     case Op::kRepeat:
       return Step::Kind::kLoop;
-    case Op::kAllReduce:
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kAllToAll:
-      return Step::Kind::kCollective;
     default:
+      if (ir::is_collective(op)) return Step::Kind::kCollective;
       CAD_CHECK(false, "op `{}` is no library step", ir::op_name(op));
   }
 }

@@ -304,7 +304,8 @@ void Scheduler::resolve() {
 namespace {
 
 void schedule_once(ProgramImpl& program, const Partition& partition,
-                   const std::vector<OutputPlace>& outputs, int threads, bool overlap) {
+                   const std::vector<OutputPlace>& outputs, int threads, bool overlap,
+                   int64_t slack = 0) {
   program.blocks.clear();
   program.gemms.clear();
   program.attentions.clear();
@@ -315,7 +316,7 @@ void schedule_once(ProgramImpl& program, const Partition& partition,
   program.infos.clear();
   program.buffers.clear();
   program.tickets = program.levels = 0;
-  Scheduler scheduler(program, partition, threads, overlap);
+  Scheduler scheduler(program, partition, threads, overlap, slack);
   scheduler.place_inputs();
   std::vector<Destination> destinations(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -336,9 +337,15 @@ void schedule(ProgramImpl& program, const Partition& partition,
               const std::vector<OutputPlace>& outputs, int threads, bool overlap) {
   schedule_once(program, partition, outputs, threads, false);
   if (overlap && !program.collectives.empty()) {
-    const int64_t in_order = program.transient_bytes;
-    schedule_once(program, partition, outputs, threads, true);
-    if (program.transient_bytes > in_order)
+    // Small collectives that go together take a little more memory than one by one; all else must
+    // fit as it does in order.
+    constexpr int64_t kShareOfSlack = 512;
+    const int64_t in_order = program.transient_bytes, slack = in_order / kShareOfSlack;
+    for (const int64_t more : {slack, int64_t{0}}) {
+      schedule_once(program, partition, outputs, threads, true, more);
+      if (program.transient_bytes <= in_order + more) break;
+    }
+    if (program.transient_bytes > in_order + slack)
       schedule_once(program, partition, outputs, threads, false);
   }
   for (const kernel::Kernel& kernel : partition.kernels)

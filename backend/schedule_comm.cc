@@ -63,9 +63,9 @@ struct Scheduler::Lives {
     return !step.may_overwrite[0].empty() && s.base(in) == in && made[index(in)] >= 0 &&
            last[index(in)] == at;
   }
-  // Whether `extra` bytes more fit at a step.
-  [[nodiscard]] bool fits(const Step& step, size_t at, int64_t extra) const {
-    return extra == 0 || (step.kind != Step::Kind::kLoop && bytes[at] + extra <= peak);
+  // Whether `extra` bytes more fit at a step, of `limit`.
+  [[nodiscard]] bool fits(const Step& step, size_t at, int64_t extra, int64_t limit) const {
+    return extra == 0 || (step.kind != Step::Kind::kLoop && bytes[at] + extra <= limit);
   }
 };
 
@@ -79,6 +79,8 @@ bool Scheduler::reads(const Step& step, ValueId stored) const {
 std::vector<Step> Scheduler::started_early(ir::RegionId region) const {
   std::vector<Step> steps = partition_.regions[static_cast<size_t>(region.index)].steps;
   if (!overlap_) return steps;
+  const auto is_collective = [](const Step& s) { return s.kind == Step::Kind::kCollective; };
+  if (std::none_of(steps.begin(), steps.end(), is_collective)) return steps;
   for (size_t s = 1; s < steps.size(); ++s) {
     if (steps[s].kind != Step::Kind::kCollective) continue;
     const Lives lives(*this, region, steps);
@@ -89,7 +91,7 @@ std::vector<Step> Scheduler::started_early(ir::RegionId region) const {
     size_t to = s;
     int passed = 0;
     while (static_cast<int32_t>(to) - 1 > lives.made[index(in)] && passed < kHeavyEnough &&
-           lives.fits(steps[to - 1], to - 1, extra)) {
+           lives.fits(steps[to - 1], to - 1, extra, lives.peak)) {
       if (in_place && reads(steps[to - 1], in)) break;
       --to;
       if (heavy(steps[to])) ++passed;
@@ -100,13 +102,49 @@ std::vector<Step> Scheduler::started_early(ir::RegionId region) const {
     std::rotate(begin + static_cast<std::ptrdiff_t>(to), begin + static_cast<std::ptrdiff_t>(s),
                 begin + static_cast<std::ptrdiff_t>(s) + 1);
   }
+  join_earlier(region, steps);
   gather_small(region, steps);
   return steps;
+}
+
+// A small collective moves up to one of its kind and group when its operand is there by then and
+// its result fits meanwhile: gathers of the parameters of a loop's body, whose operands always are.
+void Scheduler::join_earlier(ir::RegionId region, std::vector<Step>& steps) const {
+  std::optional<Lives> lives;
+  const int64_t limit = Lives(*this, region, steps).peak + slack_;
+  for (size_t s = 1; s < steps.size(); ++s) {
+    if (steps[s].kind != Step::Kind::kCollective) continue;
+    const int64_t size = bytes(steps[s].inputs[0]);
+    if (size > kSmall) continue;
+    if (!lives) lives.emplace(*this, region, steps);
+    const ValueId in = base(steps[s].inputs[0]);
+    const bool in_place = lives->in_place(*this, steps[s], static_cast<int32_t>(s));
+    const int64_t extra = in_place ? 0 : bytes(steps[s].outputs[0]);
+    for (size_t to = s; to > 0 && static_cast<int32_t>(to) - 1 > lives->made[index(in)]; --to) {
+      const Step& before = steps[to - 1];
+      if (before.kind == Step::Kind::kCollective && alike(node_of(before), node_of(steps[s]))) {
+        int64_t total = size;
+        for (size_t t = to; t-- > 0 && steps[t].kind == Step::Kind::kCollective;)
+          total += bytes(steps[t].inputs[0]);
+        if (total <= kTogether) {
+          if (to == s) break;
+          const auto begin = steps.begin();
+          std::rotate(begin + static_cast<std::ptrdiff_t>(to),
+                      begin + static_cast<std::ptrdiff_t>(s),
+                      begin + static_cast<std::ptrdiff_t>(s) + 1);
+          lives.reset();
+          break;
+        }
+      }
+      if (!lives->fits(before, to - 1, extra, limit) || (in_place && reads(before, in))) break;
+    }
+  }
 }
 
 // Small collectives wait for the next one of their kind and group when nothing in between needs
 // them: they stand before it then, and start together.
 void Scheduler::gather_small(ir::RegionId region, std::vector<Step>& steps) const {
+  const int64_t limit = Lives(*this, region, steps).peak + slack_;
   for (size_t s = steps.size(); s-- > 0;) {
     if (steps[s].kind != Step::Kind::kCollective) continue;
     const ValueId in = base(steps[s].inputs[0]), out = steps[s].outputs[0];
@@ -123,7 +161,7 @@ void Scheduler::gather_small(ir::RegionId region, std::vector<Step>& steps) cons
       const auto at = static_cast<int32_t>(s);
       const bool dies = lives->made[index(in)] >= 0 && lives->last[index(in)] == at;
       const int64_t extra = dies && !lives->in_place(*this, steps[s], at) ? bytes(in) : 0;
-      if (!lives->fits(steps[to], to, extra)) break;
+      if (!lives->fits(steps[to], to, extra, limit)) break;
     }
     if (!found || to == s + 1) continue;
     for (size_t t = to; t < steps.size() && steps[t].kind == Step::Kind::kCollective; ++t)
@@ -170,10 +208,11 @@ void Scheduler::choose_awaits(RegionState& r, const std::vector<Step>& steps) {
     const bool dies = lives->made[index(in)] >= 0 && lives->last[index(in)] == at;
     const bool in_place = lives->in_place(*this, steps[s], at);
     const int64_t extra = dies && !in_place ? bytes(in) : 0;
+    const int64_t limit = lives->peak + (bytes(steps[s].inputs[0]) <= kSmall ? slack_ : 0);
     int passed = 0;
     size_t to = s + 1;
     for (; to < steps.size(); ++to) {
-      if (reads(steps[to], out) || !lives->fits(steps[to], to, extra)) break;
+      if (reads(steps[to], out) || !lives->fits(steps[to], to, extra, limit)) break;
       if (extra > 0 && passed >= kHeavyEnough) break;
       if (heavy(steps[to])) ++passed;
     }

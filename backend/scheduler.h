@@ -43,12 +43,16 @@ std::vector<char> forward_nodes(const ir::Graph& g);
 
 class Scheduler {
  public:
-  Scheduler(ProgramImpl& program, const Partition& partition, int threads, bool overlap)
+  // `overlap`: collectives run beside other steps, and small ones together, for which a region may
+  // take `slack` bytes more.
+  Scheduler(ProgramImpl& program, const Partition& partition, int threads, bool overlap,
+            int64_t slack)
       : program_(program),
         graph_(program.graph),
         partition_(partition),
         threads_(threads),
         overlap_(overlap),
+        slack_(slack),
         forward_(forward_nodes(graph_)) {
     places_.resize(graph_.values.size());
     last_use_.assign(graph_.values.size(), -1);
@@ -129,6 +133,7 @@ class Scheduler {
   void choose_awaits(RegionState& r, const std::vector<Step>& steps);
   void add_awaits(RegionState& r, int32_t before);
   void join_starts(RegionState& r);
+  void join_earlier(ir::RegionId region, std::vector<Step>& steps) const;
   void gather_small(ir::RegionId region, std::vector<Step>& steps) const;
   void add_collective(RegionState& r, const Step& step, int32_t at, Instruction start);
   // Whether a collective that reads the value may be at work during a step.
@@ -144,6 +149,7 @@ class Scheduler {
   const Partition& partition_;
   int threads_;
   bool overlap_;
+  int64_t slack_;
   std::vector<char> forward_;      // forward_nodes(graph_)
   std::vector<Address> places_;    // by value, bases only
   std::vector<int32_t> last_use_;  // by value, bases only: step of its region, `end` for results

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -87,6 +88,10 @@ bool print_diagnostics(const CommonOptions& common, const Sources& sources,
 // Prints one and returns the exit status it asks for.
 int fail(const CommonOptions& common, const Sources& sources, const Diagnostic& diagnostic);
 int fail(const CommonOptions& common, const Diagnostic& diagnostic);
+
+// Reports what nobody expected, a bug of ours, or with nullptr that memory ran out; returns the exit
+// status.
+int report_unexpected(const std::exception* bug);
 
 bool use_color(const CommonOptions& common, int descriptor);  // 1 stdout, 2 stderr
 void print(std::string_view text);  // to stdout; a failed write ends the program with status 1

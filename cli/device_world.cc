@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <thread>
 
 #include <fmt/format.h>
@@ -88,15 +89,18 @@ Status share_machine(const CommonOptions& common, const DeviceWorld& world,
 }
 
 int telling_others(const DeviceWorld& world, const std::function<int()>& work) {
+  if (world.world == nullptr) return work();
   try {
     return work();
+  } catch (const std::bad_alloc&) {
+    world.world->fail(world.world->name_of(world.world->first_device()) +
+                      ": not enough memory: an allocation was refused");
+    return report_unexpected(nullptr);
   } catch (const std::exception& bug) {
-    if (world.world != nullptr) {
-      const backend::World& w = *world.world;
-      world.world->fail(
-          fmt::format("{}: internal error: {}", w.name_of(w.first_device()), bug.what()));
-    }
-    throw;
+    const backend::World& w = *world.world;
+    world.world->fail(
+        fmt::format("{}: internal error: {}", w.name_of(w.first_device()), bug.what()));
+    return report_unexpected(&bug);
   }
 }
 

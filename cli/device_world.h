@@ -27,7 +27,8 @@ Result<DeviceWorld> make_world(const CommonOptions& common);
 Status share_machine(const CommonOptions& common, const DeviceWorld& world,
                      backend::TrainerOptions& options);
 
-// What `work` returns. When it throws (a bug of ours), the other ranks hear of it first.
+// What `work` returns. When it throws (a bug of ours, no memory), the other ranks hear of it; it is
+// reported, and returned is its status.
 int telling_others(const DeviceWorld& world, const std::function<int()>& work);
 
 // The end of a run that failed: says it to the other ranks and ends them too. Returns the status

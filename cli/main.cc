@@ -243,11 +243,9 @@ int main(int argc, char** argv) {
   try {
     status = cad::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {
-    std::fputs("error[E0703]: not enough memory: an allocation was refused\n", stderr);
-    status = cad::kExitRunFailed;
+    status = cad::cli::report_unexpected(nullptr);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n",
-               error.what());
+    status = cad::cli::report_unexpected(&error);
   }
   if (std::fflush(stdout) != 0) {
     std::fputs("error[E0505]: cannot write to standard output\n", stderr);

@@ -28,6 +28,16 @@ bool use_color(const CommonOptions& common, int descriptor) {
   return isatty(descriptor) == 1;
 }
 
+int report_unexpected(const std::exception* bug) {
+  if (bug == nullptr) {
+    std::fputs("error[E0703]: not enough memory: an allocation was refused\n", stderr);
+    return kExitRunFailed;
+  }
+  fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n",
+             bug->what());
+  return kExitBug;
+}
+
 bool print_diagnostics(const CommonOptions& common, const Sources& sources,
                        const Diagnostics& diagnostics) {
   if (diagnostics.all().empty()) return false;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "frontend/elaborator.h"
+#include "frontend/size_limits.h"
 
 namespace cad::frontend {
 
@@ -39,6 +40,19 @@ std::string Elaborator::known_size(ir::DimId d) const {
   if (auto c = with_known(dim.size, *known).constant()) return std::to_string(*c);
   const std::string text = reader_text(dim.size);
   return text == dim.name || dim.pack ? "" : text;
+}
+
+bool Elaborator::too_large(const DimList& dims) const {
+  bool too_large = false;
+  int64_t elements = 1;
+  for (ir::DimId d : dims) {
+    const auto size = with_known(graph.dim(d).size, *known).constant();
+    if (!size) continue;  // free: at least one
+    if (*size <= 0) return false;
+    too_large = too_large || elements > kMostElements / *size;
+    if (!too_large) elements *= *size;
+  }
+  return too_large;
 }
 
 std::string Elaborator::show_size(const ir::Size& s) const {

@@ -426,8 +426,20 @@ void Elaborator::record(const Name& name, const EValue& v, const char* kind) {
   info.span = name.span;
   info.kind = kind;
   if (v.tensor()) {
+    const DimList& dims = type(v.value).dims;
     info.type = show(v.value);
-    info.sizes = sizes_of(type(v.value).dims);
+    info.sizes = sizes_of(dims);
+    // once a definition: what is made of it is as large
+    if (checking->bindings.empty() || !checking->bindings.back().too_large) {
+      info.too_large = too_large(dims);
+      if (info.too_large) {
+        error(DiagId::E0206, name.span, fmt::format("a tensor is too large: {}", info.type))
+            .note(info.sizes)
+            .note("one tensor has at most 2^48 elements");
+      }
+    } else {
+      info.too_large = true;
+    }
   } else if (v.is_number()) {
     const auto n = value_of(*v.number);
     info.type = n ? fmt::format("{:g}", *n) : v.number->str();

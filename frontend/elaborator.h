@@ -387,6 +387,7 @@ class Elaborator {
   std::string describe(const EValue& v) const;      // type, sizes, where it came from
   std::string dim_text(ir::DimId d) const;          // "`D` (768)"
   std::string known_size(ir::DimId d) const;        // "768" or ""
+  bool too_large(const DimList& dims) const;        // whatever its free dims are
   int line_of(Span span) const;
   [[nodiscard]] bool failed() const { return statement_reported_; }
   EValue type_clash(const std::string& op, Span span, const EValue& a, const EValue& b);

@@ -193,8 +193,10 @@ Result<ir::TrainSpec> lower_train(const Module& module, TrainUsage usage) {
   spec.shuffled = train.shuffled;
   spec.dropout = train.dropout;
   if (auto fault = size_fault(spec.forward, spec.bindings)) return *fault;
+  if (auto fault = data_size_fault(spec.data, spec.bindings)) return *fault;
   for (const ir::EvalSpec& eval : spec.evals) {
     if (auto fault = size_fault(eval.graph, spec.bindings)) return *fault;
+    if (auto fault = data_size_fault(eval.data, spec.bindings)) return *fault;
   }
   return spec;
 }

@@ -88,6 +88,8 @@ struct BindingInfo {
   std::string type;   // "[B, T, D]", with sizes in `sizes`
   std::string sizes;  // "T = 128, D = 192"
   std::string kind;   // "param", "state", "value", "use", "argument", "result"
+  // It, or one before it in this definition, has more elements than a tensor may have.
+  bool too_large = false;
 };
 
 struct Definition {

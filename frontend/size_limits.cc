@@ -73,4 +73,34 @@ std::optional<Diagnostic> size_fault(const ir::Graph& g, const ir::Bindings& bin
   return std::nullopt;
 }
 
+std::optional<Diagnostic> data_size_fault(const ir::DataSpec& data, const ir::Bindings& bindings) {
+  const auto is_zero = [&](const ir::Size& size) {
+    const ir::Size::Evaluated value = size.evaluate(bindings);
+    return value.ok() && value.value == 0;
+  };
+  const auto fault = [](const std::string& dim, const std::string& means, const ir::DataName& name,
+                        const ir::DataSource& source) {
+    Diagnostic d =
+        make_error(DiagId::E0304, fmt::format("the dim `{}` is 0: {}", dim, means), kExitProgram);
+    if (source.span.valid()) d.primary = Label{source.span, fmt::format("`{}` has it", name.name)};
+    d.help(fmt::format("give it a size of at least 1: `--set {}=64`", dim));
+    return d;
+  };
+  for (const ir::DataSource& source : data) {
+    for (const ir::DataName& name : source.names) {
+      for (size_t i = 0; i < name.sizes.size(); ++i) {
+        if (is_zero(name.sizes[i]))
+          return fault(name.dims[i], fmt::format("a row of `{}` holds nothing", name.name), name,
+                       source);
+      }
+      for (const ir::Size& limit : name.id_limits) {
+        if (is_zero(limit))
+          return fault(limit.str(), fmt::format("`{}` indexes it, and no id is in it", name.name),
+                       name, source);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace cad::frontend

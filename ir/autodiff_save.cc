@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "ir/autodiff_internal.h"
+#include "ir/collective.h"
 #include "ir/recompute.h"
 
 namespace cad::ir {
@@ -139,13 +140,9 @@ bool never_recomputed(const Node& node) {
     case Op::kTopK:
     case Op::kSlots:
     case Op::kUnwindow:
-    case Op::kAllReduce:
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kAllToAll:
       return true;
     default:
-      return false;
+      return is_collective(node.op);
   }
 }
 

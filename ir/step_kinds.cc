@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "ir/collective.h"
 #include "ir/op.h"
 
 namespace cad::ir {
@@ -17,13 +18,9 @@ bool is_library_step(Op op) {
     case Op::kRepeat:
     case Op::kAttention:
     case Op::kAttentionGrad:
-    case Op::kAllReduce:
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kAllToAll:
       return true;
     default:
-      return false;
+      return is_collective(op);
   }
 }
 

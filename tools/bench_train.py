@@ -89,11 +89,15 @@ def main():
         for _ in range(args.pairs):
             gemm = max(gemm, gemm_rate())
             turns.append((colauto_turn(program, settings, args.steps, args.threads), torch_turn(eager, args.steps),
-                          torch_turn(compiled, args.steps) if compiled else float("nan")))
-        ours, theirs, fast = (statistics.median(column) for column in zip(*turns))
+                          torch_turn(compiled, args.steps) if compiled else None))
+        ours, theirs = (statistics.median(turn[i] for turn in turns) for i in (0, 1))
         tokens = rows * length
-        print(f"{name:<11} {tokens / ours:>14.0f} {tokens / theirs:>9.0f} {tokens / fast:>9.0f}"
-              f" {statistics.median(e / c for c, e, _ in turns):>8.2f}x {statistics.median(f / c for c, _, f in turns):>10.2f}x"
+        fast = against_fast = "-"
+        if compiled:
+            fast = f"{tokens / statistics.median(f for _, _, f in turns):.0f}"
+            against_fast = f"{statistics.median(f / c for c, _, f in turns):.2f}x"
+        print(f"{name:<11} {tokens / ours:>14.0f} {tokens / theirs:>9.0f} {fast:>9}"
+              f" {statistics.median(e / c for c, e, _ in turns):>8.2f}x {against_fast:>11}"
               f" {flops / ours / 1e9:>8.0f} {flops / ours / gemm:>7.0%}", flush=True)
 
 

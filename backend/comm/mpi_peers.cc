@@ -5,18 +5,25 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "backend/comm/world.h"
+#include "backend/devices.h"
+#include "backend/interrupt.h"
+#include "base/render.h"
 
 namespace cad::backend {
 namespace {
 
 constexpr int kFailureTag = 1, kBeatTag = 2;
 constexpr size_t kMostText = 1500;  // of a failure: short enough to go at once
+// A launcher that ends the others when a rank has died gives them a second or two.
+constexpr double kMostBetweenBeats = 0.4, kToReport = 0.5;
 
 }  // namespace
 
@@ -50,7 +57,7 @@ MpiPeers::~MpiPeers() {
 }
 
 void MpiPeers::serve() {
-  const double every = std::clamp(timeout_s_ / 10, 0.02, 2.0);
+  const double every = std::clamp(timeout_s_ / 10, 0.02, kMostBetweenBeats);
   const auto nap = std::chrono::duration<double>(std::min(0.1, every / 2));
   Waited running;
   double next = 0;
@@ -62,12 +69,16 @@ void MpiPeers::serve() {
       const std::lock_guard mpi(session_.mpi);
       clock_ = now;
     }
-    if (now >= next) {
+    const bool signal = signalled_ == 0 && InterruptGuard::signal() != 0;
+    if (signal) signalled_ = now;
+    if (now >= next || signal) {
       send_beats(false);
       next = now + every;
     }
     take_beats();
     heard();
+    miss_ended(now);
+    answer_signal(now);
     lock.lock();
     stopped_.wait_for(lock, nap, [&] { return stop_; });
   }
@@ -103,6 +114,58 @@ void MpiPeers::take_beats() {
     peer.gone = beat.leaves != 0;
     peer.doing = beat.doing;
   }
+}
+
+template <class F>
+std::string MpiPeers::names_where(const F& f) const {
+  std::string names;
+  for (int r = 0; r < session_.ranks; ++r) {
+    const Peer& peer = peers_[static_cast<size_t>(r)];
+    if (r == session_.rank || peer.gone || !f(r, peer)) continue;
+    names += fmt::format("{}{} (the last was: {})", names.empty() ? "" : ", ",
+                         session_.name_of(r), peer.doing);
+  }
+  return names;
+}
+
+// Ranks of this host whose processes have ended although they have neither left nor failed. All
+// that is known of them goes to all; where the devices do not come to say it, it is said here,
+// before the launcher ends this process.
+void MpiPeers::miss_ended(double now) {
+  if (missed_ == 0) {
+    const auto ended = [&](int r, const Peer&) { return session_.ended(r); };
+    const auto named = [&] {
+      const std::lock_guard lock(session_.mpi);
+      return told_ ? std::string() : names_where(ended);
+    };
+    if (named().empty()) return;
+    take_beats();  // its last words
+    heard();
+    const std::string names = named();
+    if (names.empty()) return;
+    missing_ = names + " ended without a word: killed, or crashed";
+    missed_ = now;
+    if (tell(missing_)) on_failure_(missing_);
+  }
+  if (now - missed_ < kToReport || !at_work_) return;
+  std::fputs(render_human(ended_by_another(missing_), Sources()).c_str(), stderr);
+  std::fflush(stderr);
+  std::_Exit(kExitRunFailed);
+}
+
+// Told to end, as a launcher tells all when one has died: who lives has shown it since.
+void MpiPeers::answer_signal(double now) {
+  if (signalled_ == 0 || answered_ || now - signalled_ < kToReport) return;
+  answered_ = true;
+  std::string names;
+  {
+    const std::lock_guard lock(session_.mpi);
+    if (told_ || !at_work_) return;
+    names = names_where([&](int, const Peer& peer) { return peer.heard < signalled_; });
+  }
+  if (names.empty()) return;
+  fmt::print(stderr, "note: told to end by a signal; nothing was heard since of {}\n", names);
+  std::fflush(stderr);
 }
 
 double MpiPeers::clock() {

@@ -1,10 +1,12 @@
 // backend/comm/mpi_peers.h -- the other processes of an MPI job, as far as this one hears of them.
-// A thread of its own shows them that this one lives, takes their signs of life, and hears when one
-// of them has failed, whatever the devices are busy with. Only in builds with MPI.
+// A thread of its own shows them that this one lives, takes their signs of life, hears when one of
+// them has failed and sees when one of this host has ended, whatever the devices are busy with. Only
+// in builds with MPI.
 #pragma once
 
 #ifdef COLAUTO_MPI
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -41,6 +43,9 @@ class MpiPeers {
   bool heard();
   // Tells all others, unless this process has told or heard before: then false.
   bool tell(const std::string& why);
+  // Whether this process's devices are at work, or are yet to be: then nobody else here reports
+  // that a rank is gone.
+  void at_work(bool yes) { at_work_ = yes; }
 
  private:
   struct Beat {          // a sign of life
@@ -57,6 +62,11 @@ class MpiPeers {
   void serve();
   void send_beats(bool leaves);
   void take_beats();
+  // "rank 2, rank 3 on b": those of which f holds; session_.mpi is held.
+  template <class F>
+  std::string names_where(const F& f) const;
+  void miss_ended(double now);
+  void answer_signal(double now);
 
   MpiSession& session_;
   double timeout_s_;
@@ -66,6 +76,12 @@ class MpiPeers {
   double clock_ = 0;
   std::vector<Peer> peers_;  // by rank
   std::string doing_ = "preparing";
+
+  std::atomic<bool> at_work_{true};
+  // of the service's thread:
+  std::string missing_;               // what was told of ranks that ended
+  double missed_ = 0, signalled_ = 0;  // when that, and a signal to end, was first seen; 0: not yet
+  bool answered_ = false;             // the signal
 
   std::mutex stop_mutex_;
   std::condition_variable stopped_;

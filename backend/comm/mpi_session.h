@@ -21,6 +21,9 @@ struct MpiSession {
   bool serialized = false;
   double limit_s;                  // of MPI's start and end
   std::vector<std::string> hosts;  // by rank
+  // By rank: what turns readable when that process ends, for those of this host that the kernel
+  // lets us watch; else -1.
+  std::vector<int> watched;
   std::mutex mpi;                  // around every call, and around what follows
   // Of transfers that will never end, since a rank is gone: MPI may look at them for ever.
   std::deque<std::vector<char>> abandoned;
@@ -30,6 +33,8 @@ struct MpiSession {
   explicit MpiSession(double limit_s);
   // "rank 2", on several hosts "rank 2 on b".
   [[nodiscard]] std::string name_of(int rank) const;
+  // The rank's process has ended, as far as that can be seen from here.
+  [[nodiscard]] bool ended(int rank) const;
 
  private:
   void exchange_hosts();

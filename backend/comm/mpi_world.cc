@@ -121,8 +121,15 @@ class MpiWorld : public World {
 
   using World::run;
   bool run(int device, std::span<const Move> moves, uint64_t sequence) override;
-  void enter(int device) override { local_.enter(device); }
-  void leave(int device) override { local_.leave(device); }
+  void enter(int device) override {
+    local_.enter(device);
+    ++inside_;
+    peers_.at_work(true);
+  }
+  void leave(int device) override {
+    local_.leave(device);
+    if (--inside_ == 0) peers_.at_work(false);
+  }
   [[nodiscard]] std::string name_of(int device) const override {
     return fmt::format("device {} ({})", device, session_.name_of(rank_of(device)));
   }
@@ -181,6 +188,7 @@ class MpiWorld : public World {
   ThreadWorld local_;  // barriers of local members, groups of one process
   std::mutex map_;
   std::map<std::vector<int>, std::unique_ptr<Shared>> shared_;
+  std::atomic<int> inside_{0};  // devices that run
   MpiPeers peers_;
 };
 

@@ -6,9 +6,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
+#include <stdexcept>
 
 #include "backend/comm/agree.h"
 #include "backend/comm/thread_world.h"
+#include "base/check.h"
+#include "base/exit_code.h"
 
 namespace cad::backend {
 namespace {
@@ -46,16 +50,49 @@ TEST(Devices, EachRunsOnceWithItsShareOfTheCores) {
 TEST(Devices, AnExceptionOfOneEndsAll) {
   ThreadWorld world(4, 60);
   const auto begin = std::chrono::steady_clock::now();
-  const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
-    meet(device);
-    if (device.number == 2) throw std::runtime_error("out of paper");
-    meet(device);
-    ADD_FAILURE() << "met without device 2";
-    return Ok{};
-  });
+  std::string thrown;
+  try {
+    run_on_devices(world, 1, [&](Device& device) -> Status {
+      meet(device);
+      if (device.number == 2) throw std::logic_error("out of paper");
+      meet(device);
+      ADD_FAILURE() << "met without device 2";
+      return Ok{};
+    });
+  } catch (const std::logic_error& bug) {
+    thrown = bug.what();
+  }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-  EXPECT_EQ(outcome.failure, "device 2: out of paper");
-  EXPECT_FALSE(outcome.error);
+  EXPECT_EQ(thrown, "out of paper") << "whoever started the devices is to report it as a bug";
+  EXPECT_EQ(world.failure(), "device 2: internal error: out of paper");
+}
+
+TEST(Devices, NoMemoryAtOneEndsAll) {
+  ThreadWorld world(3, 60);
+  const auto run = [&] {
+    run_on_devices(world, 1, [&](Device& device) -> Status {
+      if (device.number == 1) throw std::bad_alloc();
+      meet(device);
+      return Ok{};
+    });
+  };
+  EXPECT_THROW(run(), std::bad_alloc);
+  EXPECT_EQ(world.failure(), "device 1: not enough memory: an allocation was refused");
+}
+
+// A broken invariant ends the process as a bug, on whatever thread it is found.
+TEST(DevicesDeathTest, ABrokenInvariantIsABug) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ThreadWorld world(3, 60);
+        run_on_devices(world, 1, [&](Device& device) -> Status {
+          CAD_CHECK(device.number != 1, "device {} is odd", device.number);
+          meet(device);
+          return Ok{};
+        });
+      },
+      ::testing::ExitedWithCode(kExitBug), "internal error: device 1 is odd");
 }
 
 TEST(Devices, AnErrorOfOneIsTheOutcome) {

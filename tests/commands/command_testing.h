@@ -4,13 +4,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace cad {
 
@@ -61,8 +65,56 @@ class Commands : public testing::Test {
     return output;
   }
 
+  // The binary or another program with these arguments in the scratch folder, its messages in .err;
+  // devices are missed after `timeout` seconds.
+  pid_t start(const std::vector<std::string>& words, const char* timeout = "5") const {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    if (::chdir(folder_.c_str()) != 0) ::_exit(99);
+    ::setenv("COLAUTO_COMM_TIMEOUT", timeout, 1);
+    if (std::freopen(".err", "w", stderr) == nullptr) ::_exit(97);
+    std::vector<char*> list;
+    for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
+    list.push_back(nullptr);
+    ::execvp(list[0], list.data());
+    ::_exit(98);
+  }
+  static int status_of(pid_t child) {
+    int raw = 0;
+    ::waitpid(child, &raw, 0);
+    return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+  }
+  // For at most a minute.
+  template <class F>
+  static bool wait_until(F&& holds) {
+    for (int i = 0; i < 1200; ++i, ::usleep(50'000)) {
+      if (holds()) return true;
+    }
+    return false;
+  }
+  // A run without an end that logs to log.jsonl gets the signal after its third step: it ends with
+  // the signal's status. Returns the log's last line.
+  std::string interrupted(const std::vector<std::string>& words, int signal) const {
+    const pid_t child = start(words);
+    EXPECT_TRUE(wait_until([&] { return read("log.jsonl").find("\"step\":3,") != std::string::npos; }));
+    ::kill(child, signal);
+    EXPECT_EQ(status_of(child), 128 + signal) << read(".err");
+    std::istringstream lines(read("log.jsonl"));
+    std::string last;
+    for (std::string line; std::getline(lines, line);) last = line;
+    return last;
+  }
+
   std::filesystem::path folder_;
 };
+
+// Where a run with an `end` event like this one, saving to runs/net, has saved last.
+inline std::string checkpoint_of(const nlohmann::json& end) {
+  char name[64];
+  std::snprintf(name, sizeof name, "runs/net/step-%06lld/state.json",
+                static_cast<long long>(end.at("steps").get<int64_t>()));
+  return name;
+}
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

@@ -231,6 +231,43 @@ TEST_F(RunDevices, LittleMemory) {
   }
 }
 
+// From all that a run likes to the least: what is measured is within the budget, or nothing runs and
+// the message says what would do. Less is never enough where more was not.
+TEST_F(RunDevices, BudgetsDownToTheLeast) {
+  write("deep.cad",
+        "dim B, D = 24, F = 64, L = 16\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
+        "    x = x + SwiGLU[D -> F](RMSNorm[D](x))\n  }\n  return x\n}\n"
+        "train {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+        "  optimizer: sgd(lr: 0.1)\n  B: 512, steps: 2\n}\n");
+  ASSERT_EQ(run("run deep.cad --quiet --log one.jsonl").status, 0);
+  for (const char* devices : {"1", "2"}) {
+    const std::string flags = std::string("run deep.cad --quiet --log n.jsonl --devices ") + devices;
+    ASSERT_EQ(run(flags).status, 0);
+    const int64_t ample = events("n.jsonl", "end").front()["predicted_peak_bytes"];
+    bool fitted = true;
+    int ran = 0;
+    for (const int percent : {90, 70, 50, 35, 25, 15, 5}) {
+      const int64_t budget = ample * percent / 100;
+      std::filesystem::remove(folder_ / "n.jsonl");
+      const Output out = run(flags + " --budget " + std::to_string(budget) + "B");
+      if (out.status == 3) {
+        EXPECT_TRUE(contains(out.err, "needs")) << out.err;
+        fitted = false;
+        continue;
+      }
+      ASSERT_EQ(out.status, 0) << out.err;
+      EXPECT_TRUE(fitted) << percent << " % fits, and more did not";
+      ++ran;
+      for (const json& peak : events("n.jsonl", "end").front()["peak_bytes"])
+        EXPECT_LE(peak, budget) << percent;
+      expect_close(losses("n.jsonl"), losses("one.jsonl"), std::to_string(percent));
+    }
+    EXPECT_GE(ran, 3) << devices;
+    EXPECT_FALSE(fitted) << "5 % of all";
+    std::filesystem::remove(folder_ / "n.jsonl");
+  }
+}
+
 // On one mesh a run that stopped goes on bit by bit; so does a second one.
 TEST_F(RunDevices, TheSameMeshGivesTheSameBits) {
   const std::string flags = "run net.cad --quiet --devices 4 --plan zero1 ";

@@ -14,27 +14,8 @@ namespace {
 
 class RunFaults : public RunDevices {
  protected:
-  // The binary with these arguments in the scratch folder, its messages in .err.
-  pid_t start(const std::vector<std::string>& words, const char* timeout = "5") const {
-    const pid_t child = ::fork();
-    if (child != 0) return child;
-    if (::chdir(folder_.c_str()) != 0) ::_exit(99);
-    ::setenv("COLAUTO_COMM_TIMEOUT", timeout, 1);
-    if (std::freopen(".err", "w", stderr) == nullptr) ::_exit(97);
-    std::vector<char*> list;
-    for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
-    list.push_back(nullptr);
-    ::execvp(list[0], list.data());
-    ::_exit(98);
-  }
   void wait_for(const std::string& name) const {
-    for (int i = 0; i < 1200 && !std::filesystem::exists(folder_ / name); ++i) ::usleep(50'000);
-    EXPECT_TRUE(std::filesystem::exists(folder_ / name)) << name;
-  }
-  static int status_of(pid_t child) {
-    int raw = 0;
-    ::waitpid(child, &raw, 0);
-    return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / name); })) << name;
   }
   void npy(const std::string& name, const std::vector<float>& values, int columns) const {
     std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
@@ -53,25 +34,12 @@ const std::string kForEver =
 
 TEST_F(RunFaults, SignalsFinishTheStepAndSave) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (::chdir(folder_.c_str()) != 0) ::_exit(99);
-      ::execl(COLAUTO_BINARY, "colauto", "run", "net.cad", "--devices", "2", "--plan", "dp",
-              "--set", "steps=100000000", "--overwrite", "--log", "log.jsonl", "--quiet", nullptr);
-      ::_exit(98);
-    }
-    for (int i = 0; i < 1200 && !contains(read("log.jsonl"), "\"step\":3,"); ++i) ::usleep(50'000);
-    ::kill(child, signal);
-    int raw = 0;
-    ::waitpid(child, &raw, 0);
-    ASSERT_TRUE(WIFEXITED(raw));
-    EXPECT_EQ(WEXITSTATUS(raw), 128 + signal);
-    const json end = events("log.jsonl", "end").at(0);
+    const json end = json::parse(
+        interrupted({COLAUTO_BINARY, "run", "net.cad", "--devices", "2", "--plan", "dp", "--set",
+                     "steps=100000000", "--overwrite", "--log", "log.jsonl", "--quiet"},
+                    signal));
     EXPECT_EQ(end["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
-    std::string step = std::to_string(end["steps"].get<int64_t>());
-    step.insert(0, step.size() < 6 ? 6 - step.size() : 0, '0');
-    EXPECT_TRUE(std::filesystem::exists(folder_ / ("runs/net/step-" + step + "/state.json")));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / checkpoint_of(end)));
     expect_gone_and_resumable(std::to_string(signal), "--devices 3 --plan zero3");
   }
 }
@@ -156,12 +124,48 @@ TEST_F(RunFaults, AFolderThatNotAllSee) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "here"));
 }
 
+// Those that are left see that its process is gone, and say so before the launcher ends them too.
 TEST_F(RunFaults, ARankIsKilled) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
-  const Output out = run_ranks(3, kForEver + "--devices 3 --plan zero3", "KILL");
-  EXPECT_EQ(out.status, 128 + SIGKILL) << out.err;
-  EXPECT_TRUE(contains(out.err, "rank 1") && contains(out.err, "signal 9")) << out.err;
-  expect_gone_and_resumable("a killed rank");
+  for (const char* flags : {"--devices 3 --plan zero3", "--devices 6 --plan dp"}) {
+    const Output out = run_ranks(3, kForEver + flags, "KILL");
+    EXPECT_EQ(out.status, 128 + SIGKILL) << out.err;
+    EXPECT_TRUE(contains(out.err, "rank 1") && contains(out.err, "signal 9")) << out.err;
+    for (const int rank : {0, 2}) {
+      EXPECT_TRUE(contains(messages(rank), "error[E1001]: rank 1 (the last was: "))
+          << rank << ": " << messages(rank);
+      EXPECT_TRUE(contains(messages(rank), "ended without a word: killed, or crashed"))
+          << rank << ": " << messages(rank);
+      EXPECT_TRUE(contains(messages(rank), "`--resume`")) << rank << ": " << messages(rank);
+    }
+    expect_gone_and_resumable("a killed rank");
+  }
+}
+
+// In a step so long that no device comes to look for its neighbours before the launcher kills.
+TEST_F(RunFaults, ARankIsKilledInALongStep) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  write("net.cad",
+        "dim B, D = 1024, E = D, L = 200\nmodel Net(x: [B, D]) -> [B, D] {\n"
+        "  param w : [D, E] = normal(0.01)\n  repeat L { x = tanh(x @[D] w)[E -> D] }\n"
+        "  return x\n}\ntrain net {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+        "  loss: mse(Net(x), y)\n  optimizer: sgd(lr: 1e-3)\n  B: 1024, steps: 1000\n}\n");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const Output out =
+        run_ranks(2, "run net.cad --quiet --devices 2 --plan dp --log log.jsonl", "KILL");
+    ::_exit(out.status);
+  }
+  EXPECT_TRUE(wait_until([&] { return contains(read("log.jsonl"), "\"start\""); }));
+  ::usleep(300'000);
+  std::filesystem::create_directories(folder_ / "runs/net/step-000004");
+  write("runs/net/step-000004/state.json", "");  // what the fault waits for
+  EXPECT_EQ(status_of(child), 128 + SIGKILL);
+  EXPECT_TRUE(events("log.jsonl", "step").empty()) << "the step is not long enough";
+  EXPECT_TRUE(contains(messages(0), "error[E1001]: rank 1 (the last was: ")) << messages(0);
+  EXPECT_TRUE(contains(messages(0), "ended without a word")) << messages(0);
+  EXPECT_EQ(processes(), "");
 }
 
 // Whoever waits for a rank that itself waits for the stopped one does not take it for dead.
@@ -382,6 +386,36 @@ TEST_F(RunFaults, JobsAtOnce) {
   EXPECT_EQ(losses("a.jsonl"), losses("b.jsonl"));
   EXPECT_EQ(losses("a.jsonl"), losses("c.jsonl"));
   EXPECT_EQ(processes(), "");
+}
+
+// On a cube of devices too the answer comes soon, and names what would do.
+TEST_F(RunFaults, NoChoiceFitsOnACube) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const char* budget : {"1KiB", "60KiB"}) {
+    const Output out = run(std::string("run net.cad --quiet --devices 8 --mesh a=2,b=2,c=2 "
+                                       "--plan auto --budget ") +
+                           budget);
+    EXPECT_EQ(out.status, 3) << out.err;
+    EXPECT_TRUE(contains(out.err, "needs")) << out.err;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(kSanitized ? 120 : 30));
+}
+
+// Planning holds nothing that has to be finished: a signal ends it at once.
+TEST_F(RunFaults, SignalsEndPlanning) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    for (const char* command : {"run", "plan"}) {
+      const pid_t child =
+          start({COLAUTO_BINARY, command, "net.cad", "--set", "L=40", "--set", "B=64", "--devices",
+                 "8", "--mesh", "a=2,b=2,c=2", "--budget", "700KiB"});
+      ::usleep(400'000);
+      const auto begin = std::chrono::steady_clock::now();
+      ::kill(child, signal);
+      EXPECT_EQ(status_of(child), 128 + signal) << command << read(".err");
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2)) << command;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
 
 // Where no choice fits, the run ends with the reason: it does not fall back to one that cannot.

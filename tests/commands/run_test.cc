@@ -1,6 +1,5 @@
 // run, eval, predict, generate and params as a user sees them: streams, files, statuses.
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <set>
 
@@ -109,28 +108,12 @@ TEST_F(RunCommand, ResumedLossesAreThoseOfOneRun) {
 
 TEST_F(RunCommand, SignalsFinishTheStepAndSave) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (::chdir(folder_.c_str()) != 0) ::_exit(99);
-      ::execl(COLAUTO_BINARY, "colauto", "run", "net.cad", "--set", "steps=100000000",
-              "--overwrite", "--log", "log.jsonl", "--quiet", nullptr);
-      ::_exit(98);
-    }
-    // Until it steps; a run that never does fails the test below.
-    for (int i = 0; i < 1200 && !contains(read("log.jsonl"), "\"step\":3,"); ++i) ::usleep(50'000);
-    ::kill(child, signal);
-    int raw = 0;
-    ::waitpid(child, &raw, 0);
-    ASSERT_TRUE(WIFEXITED(raw));
-    EXPECT_EQ(WEXITSTATUS(raw), 128 + signal);
-    const std::vector<json> log = events("log.jsonl");
-    ASSERT_FALSE(log.empty());
-    EXPECT_EQ(log.back()["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
-    std::string step = std::to_string(log.back()["steps"].get<int64_t>());
-    step.insert(0, step.size() < 6 ? 6 - step.size() : 0, '0');
-    EXPECT_TRUE(std::filesystem::exists(folder_ / ("runs/net/step-" + step + "/state.json")))
-        << step;
+    const json end = json::parse(interrupted({COLAUTO_BINARY, "run", "net.cad", "--set",
+                                              "steps=100000000", "--overwrite", "--log",
+                                              "log.jsonl", "--quiet"},
+                                             signal));
+    EXPECT_EQ(end["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
+    EXPECT_TRUE(std::filesystem::exists(folder_ / checkpoint_of(end))) << end;
     std::filesystem::remove(folder_ / "log.jsonl");
   }
 }

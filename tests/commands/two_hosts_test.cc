@@ -87,6 +87,17 @@ TEST_F(TwoHosts, GiveTheBitsOfThreads) {
   }
 }
 
+// Of a host's ranks those that are left see that one is gone, and tell the other host.
+TEST_F(TwoHosts, ARankIsKilled) {
+  const Output out = run_ranks(4, kForEver, "KILL", 3, 0, mpirun(2));
+  EXPECT_EQ(out.status, 128 + SIGKILL) << out.err;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(contains(messages(rank), "error[E1001]: rank 3 on host-b (the last was: "))
+        << rank << ": " << messages(rank) << out.err;
+  }
+  expect_gone_and_resumable("a killed rank");
+}
+
 // The cable is pulled in mid-run. The ranks of each host miss the other's, say so and end, although
 // no launcher can tell them to; that of Open MPI cannot reach its own daemon and is ended here.
 TEST_F(TwoHosts, ACableIsPulled) {

@@ -27,6 +27,7 @@ inline int devices_of(const std::vector<int>& sizes) {
 
 class PlansOf {
  public:
+  static constexpr double kAmple = 1e15;
   PlansOf(const Reference& model, const std::vector<int>& sizes)
       : model_(model),
         training_(planner::training_of(model.spec, model.forward)),
@@ -54,16 +55,18 @@ class PlansOf {
     return placement;
   }
 
-  // nullopt: the planner finds none within the budget.
+  // nullopt: the planner finds none within the budget. Where memory is scarce loops may run again in
+  // segments.
   [[nodiscard]] std::optional<planner::Placement> automatic(
       planner::Checkpointing checkpointing = planner::Checkpointing::kAuto,
-      double budget = 1e15) const {
+      double budget = kAmple) const {
     planner::PlanRequest request;
     request.graph = &model_.forward;
     request.training = training_;
     request.cluster = cluster_;
     request.meshes = {mesh_};
     request.budget = budget;
+    request.segments = budget < kAmple;
     request.alternatives = false;
     request.idle = false;
     request.proof_s = 0;

@@ -66,7 +66,7 @@ TEST(UnderMpi, DISABLED_OneThrows) {
   const ir::Graph g = testing::layers({world.devices()}, 2).graph;
   const testing::DeviceTensors inputs = testing::random_device_inputs(g);
   const Program program = compile(g, {});
-  const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
+  const auto work = [&](Device& device) -> Status {
     if (device.number == world.devices() - 1) throw std::runtime_error("out of paper");
     backend::Run run;
     run.comm = &device.comm;
@@ -74,8 +74,13 @@ TEST(UnderMpi, DISABLED_OneThrows) {
     testing::run_program(program, inputs[static_cast<size_t>(device.number)], {}, device.pool, run);
     ADD_FAILURE() << "the run went on";
     return Ok{};
-  });
-  EXPECT_EQ(outcome.failure, world.name_of(world.devices() - 1) + ": out of paper");
+  };
+  if (mpi_rank() == 1) {
+    EXPECT_THROW(run_on_devices(world, 1, work), std::runtime_error);
+  } else {
+    EXPECT_FALSE(run_on_devices(world, 1, work).ok());
+  }
+  EXPECT_EQ(world.failure(), world.name_of(world.devices() - 1) + ": internal error: out of paper");
   EXPECT_EQ(world.name_of(world.devices() - 1),
             "device " + std::to_string(world.devices() - 1) + " (rank 1)");
 }

@@ -3,10 +3,8 @@
 // Lowered graphs alone: tests/spmd; the command line: tests/commands/run_devices_test.cc.
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
-#include "backend/train_loop.h"
 #include "tests/training/device_runs.h"
+#include "tests/training/logged_runs.h"
 #include "tests/training/training_testing.h"
 #include "tests/uneven_model.h"
 
@@ -26,10 +24,8 @@ std::string section(const std::string& optimizer, const std::string& more = "") 
          more + "}\n";
 }
 
-struct RunResult {
-  std::vector<double> losses, norms, evals;
+struct RunResult : LoggedRun {
   std::string folder;
-  EndReport end;
 };
 
 class Runs : public ::testing::Test {
@@ -39,35 +35,11 @@ class Runs : public ::testing::Test {
                      const std::shared_ptr<const DevicePlan>& plan, bool resume = false,
                      std::optional<int64_t> stop_at = std::nullopt) {
     TrainLoopOptions options;
-    options.trainer.plan = plan;
-    options.trainer.threads = 1;
-    std::unique_ptr<World> world;
-    if (plan != nullptr) {
-      world = std::make_unique<ThreadWorld>(plan->train.mesh.devices(), 60);
-      options.trainer.sharing = world->devices();
-    }
-    options.world = world.get();
-    options.log.quiet = true;
     options.log.file = folder_.file(name + ".jsonl");
     options.save_folder = folder_.file(name);
     options.resume = resume;
     options.stop_at = stop_at;
-    auto outcome = train(spec, options, [](const std::vector<Diagnostic>&) {});
-    RunResult result;
-    EXPECT_TRUE(outcome.ok()) << name << ": " << outcome.error().message;
-    if (!outcome.ok()) return result;
-    result.end = outcome->end;
-    result.folder = options.save_folder;
-    std::ifstream log(options.log.file);
-    for (std::string line; std::getline(log, line);) {
-      const auto event = nlohmann::json::parse(line);
-      if (event["event"] == "step") {
-        result.losses.push_back(event["loss"]);
-        result.norms.push_back(event["grad_norm"]);
-      }
-      if (event["event"] == "eval") result.evals.push_back(event["loss"]);
-    }
-    return result;
+    return {logged_run(spec, plan, options), options.save_folder};
   }
   static void expect_close(const std::vector<double>& a, const std::vector<double>& b,
                            const std::string& what, double relative) {

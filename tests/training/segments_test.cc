@@ -3,13 +3,10 @@
 // the arena shrinks as the planner says. Lowered graphs alone: tests/spmd/segments_test.cc.
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
-#include "backend/comm/thread_world.h"
-#include "backend/train_loop.h"
 #include "planner/planner.h"
 #include "tests/frontend/section_program.h"
 #include "tests/planner/joint_testing.h"
+#include "tests/training/logged_runs.h"
 #include "tests/training/training_testing.h"
 
 namespace cad::backend {
@@ -69,54 +66,30 @@ struct Prepared {
   planner::Planning planning;
 };
 
-struct Trained {
-  std::vector<double> losses;
-  EndReport end;
-};
-
-Trained trained(const Prepared& p, const std::shared_ptr<const DevicePlan>& plan,
-                const std::string& log) {
+LoggedRun trained(const Prepared& p, const std::shared_ptr<const DevicePlan>& plan,
+                  const std::string& log) {
   TrainLoopOptions options;
-  options.trainer.plan = plan;
-  options.trainer.threads = 1;
-  std::unique_ptr<World> world;
-  if (plan != nullptr) {
-    world = std::make_unique<ThreadWorld>(plan->train.mesh.devices(), 60);
-    options.trainer.sharing = world->devices();
-  }
-  options.world = world.get();
-  options.log.quiet = true;
   options.log.file = log;
-  auto outcome = train(p.spec, options, [](const std::vector<Diagnostic>&) {});
-  Trained result;
-  EXPECT_TRUE(outcome.ok());
-  if (!outcome.ok()) return result;
-  result.end = outcome->end;
-  std::ifstream lines(log);
-  for (std::string line; std::getline(lines, line);) {
-    const auto event = nlohmann::json::parse(line);
-    if (event["event"] == "step") {
-      result.losses.push_back(event["loss"]);
-      result.losses.push_back(event["grad_norm"]);
-    }
-  }
-  return result;
+  return logged_run(p.spec, plan, std::move(options));
 }
 
 TEST(TrainedSegments, LossesAreThoseOfOneDevice) {
   for (const int devices : {1, 2}) {
     const Prepared p(text_of(6, 8, 12), devices);
     TemporaryFolder folder;
-    const Trained one = trained(p, nullptr, folder.file("one.jsonl"));
+    const LoggedRun one = trained(p, nullptr, folder.file("one.jsonl"));
     const int64_t n = p.iterations();
     ASSERT_GE(n, 6);
     for (int64_t length = 1; length <= n; ++length) {
       if (n % length != 0) continue;
-      const Trained many = trained(p, p.plan(length), folder.file("many.jsonl"));
+      const LoggedRun many = trained(p, p.plan(length), folder.file("many.jsonl"));
       ASSERT_EQ(many.losses.size(), one.losses.size());
-      for (size_t i = 0; i < one.losses.size(); ++i)
+      for (size_t i = 0; i < one.losses.size(); ++i) {
         EXPECT_NEAR(many.losses[i], one.losses[i], 1e-4 * std::abs(one.losses[i]))
-            << length << " on " << devices << ", number " << i;
+            << length << " on " << devices << ", step " << i + 1;
+        EXPECT_NEAR(many.norms[i], one.norms[i], 1e-4 * one.norms[i])
+            << length << " on " << devices << ", norm of step " << i + 1;
+      }
       for (const int64_t peak : many.end.peak_bytes) EXPECT_EQ(peak, many.end.predicted_peak_bytes);
     }
   }

@@ -1,0 +1,383 @@
+// tests/training/device_reports_test.cc -- more programs that went wrong elsewhere on devices: sizes
+// that the program itself wishes split although they do not divide, heads, random values under
+// recomputation and on meshes, halves, what clipping costs, how many collectives a step makes.
+// Values by hand and the rest of them: device_cases_test.cc.
+#include <set>
+
+#include "backend/program_impl.h"
+#include "ir/collective.h"
+#include "ir/shard.h"
+#include "tests/training/device_cases.h"
+
+namespace cad::backend {
+namespace {
+
+class DeviceReports : public DeviceCases {
+ protected:
+  // `auto` by the program's own wishes on a mesh, against one device.
+  DeviceRun wished(const std::string& text, int steps, const std::vector<int>& sizes) {
+    const WholeModel m = whole_model(text, {});
+    const PlanOfDevices plan = named_plan(m.spec, "auto", sizes);
+    EXPECT_NE(plan, nullptr);
+    if (plan == nullptr) return {};
+    const DeviceRun many = run_on(m.spec, plan, steps);
+    expect_equal(many, run_on(m.spec, nullptr, steps), plan->train.mesh.str());
+    return many;
+  }
+  static std::unique_ptr<Trainer> compiled(const ir::TrainSpec& spec, const PlanOfDevices& plan) {
+    TrainerOptions options;
+    options.plan = plan;
+    options.threads = 1;
+    options.sharing = plan == nullptr ? 1 : plan->train.mesh.devices();
+    auto trainer = Trainer::create(spec, options);
+    EXPECT_TRUE(trainer.ok()) << trainer.error().message;
+    return std::move(*trainer);
+  }
+  // A device's size of the dim `whole` in the training program; 0: it is nowhere split.
+  static int64_t part_of(const Trainer& trainer, const std::string& whole) {
+    const ir::Graph& g = trainer.train_program().impl().graph;
+    for (const ir::Dim& dim : g.dims) {
+      if (dim.whole.valid() && g.dim(dim.whole).name == whole)
+        return dim.size.evaluate(trainer.spec().bindings).value;
+    }
+    return 0;
+  }
+};
+
+// Saves everything or runs everything again.
+planner::Placement all_saved(planner::Placement placement, ir::Saving saving) {
+  const auto set = [&](planner::BodyPlacement& body) {
+    for (auto& [value, how] : body.saving) how = saving;
+    for (auto& [value, how] : body.copy_saving) how = saving;
+  };
+  set(placement.top);
+  for (auto& [node, list] : placement.top.loops) {
+    for (planner::RunPlacement& run : list) {
+      for (planner::BodyPlacement& body : run.pattern) set(body);
+    }
+  }
+  return placement;
+}
+
+// Collectives of a step as they start: several that join are one call.
+struct Calls {
+  int64_t collectives = 0, calls = 0;
+};
+void count_calls(const ProgramImpl& p, const Block& block, int64_t times, Calls& calls) {
+  for (const Instruction& i : block.instructions) {
+    if (i.kind == Instruction::Kind::kLoop)
+      count_calls(p, p.blocks[static_cast<size_t>(i.block)], times * i.count, calls);
+    if (i.kind != Instruction::Kind::kCollective) continue;
+    calls.collectives += times;
+    calls.calls += i.joins ? 0 : times;
+  }
+}
+Calls calls_of(const Trainer& trainer) {
+  Calls calls;
+  const ProgramImpl& p = trainer.train_program().impl();
+  count_calls(p, p.blocks[0], 1, calls);
+  return calls;
+}
+
+// E8: 5 and 11 words split over 2, 3 and 4 devices because the program says so. Padding is in no
+// sum, no gradient, no norm, no count and no file.
+TEST_F(DeviceReports, AVocabularySplitByWish) {
+  const std::string y = npy<int>("y.npy", {6}, {0, 1, 2, 3, 4, 2});
+  for (const int devices : {2, 3, 4}) {
+    const DeviceRun zero = wished(
+        "dim B, V = 5, D = 2\nmodel Net(y: i32[B]) -> [B, V] {\n"
+        "  param e : [V, D] = zeros @shard(V: x)\n  h = e[V = y]\n"
+        "  z = h @[D] e @shard(V: x)\n  return z\n}\ntrain t {\n  data: npy(" +
+            y +
+            ", y: i32[B])\n  loss: cross_entropy[V](Net(y), y)\n  optimizer: sgd(lr: 1)\n  B: 6, "
+            "steps: 1\n}\n",
+        1, {devices});
+    ASSERT_EQ(zero.losses.size(), 1U);
+    EXPECT_NEAR(zero.losses[0], std::log(5.0), 1e-6);
+  }
+  const std::string text =
+      "dim B, T = 3, V = 11, D = 8\nmodel Net(x: i32[B, T]) -> [B, T, V] {\n"
+      "  param e : [V, D] = normal(0.5) @shard(V: x)\n  h = e[V = x]\n"
+      "  z = h @[D] e @shard(V: x)\n  return z\n}\n"
+      "train t {\n  data: synthetic(x: i32[B, T], y: i32[B, T])\n"
+      "  loss: cross_entropy[V](Net(x), y)\n  optimizer: adamw(lr: 1e-2)\n  clip: 1.0\n"
+      "  B: 4, steps: 40\n}\n";
+  const WholeModel m = whole_model(text, {});
+  const DeviceRun one = run_on(m.spec, nullptr, 40);
+  for (const int devices : {2, 3, 4}) {
+    const PlanOfDevices plan = named_plan(m.spec, "auto", {devices});
+    ASSERT_NE(plan, nullptr);
+    EXPECT_EQ(part_of(*compiled(m.spec, plan), "V"), (11 + devices - 1) / devices);
+    const std::string folder = folder_.file("v" + std::to_string(devices));
+    expect_equal(run_on(m.spec, plan, 40, {"", folder}), one, std::to_string(devices));
+    auto file = SafetensorsFile::open(folder + "/step-000040/model.safetensors");
+    ASSERT_TRUE(file.ok());
+    ASSERT_EQ(file->header().tensors.size(), 1U);
+    EXPECT_EQ(file->header().tensors[0].shape, (std::vector<int64_t>{11, 8}));
+  }
+}
+
+// E10: 6 query heads of 2 keys and values on 4 devices, 3 heads on 4, and then 12, 3 on each.
+TEST_F(DeviceReports, HeadsThatDoNotDivide) {
+  const std::string end =
+      "train t {\n  data: synthetic(x: f32[B, T, D], y: f32[B, T, D])\n  loss: mse(Net(x), y)\n"
+      "  optimizer: adam(lr: 1e-3)\n  B: 3, steps: 3\n}\n";
+  const std::string grouped =
+      "dim B, T = 5, S = T, G = 2, R = 3, K = 2, D = G * R * K\n"
+      "model Net(x: [B, T, D]) -> [B, T, D] { return GQA[T -> S, D, G, R, K](x) }\n" +
+      end;
+  const DeviceRun one = compare(grouped, 3, 3, {{4}});
+  const WholeModel m = whole_model(grouped, {});
+  for (const char* name : {"megatron", "auto"}) {
+    const PlanOfDevices plan = named_plan(m.spec, name, {4});
+    ASSERT_NE(plan, nullptr) << name;
+    expect_equal(run_on(m.spec, plan, 3), one, name);
+  }
+  for (const int heads : {3, 12}) {
+    const std::string text =
+        "dim B, T = 5, S = T, H = " + std::to_string(heads) +
+        ", K = 2, D = H * K\nmodel Net(x: [B, T, D]) -> [B, T, D] {\n"
+        "  return Attention[T -> S, D, H, K](x)\n}\n" +
+        end;
+    const WholeModel w = whole_model(text, {});
+    const PlanOfDevices plan = named_plan(w.spec, "megatron", {4});
+    ASSERT_NE(plan, nullptr) << heads;
+    EXPECT_EQ(part_of(*compiled(w.spec, plan), "H"), (heads + 3) / 4);
+    expect_equal(run_on(w.spec, plan, 3), run_on(w.spec, nullptr, 3), std::to_string(heads));
+  }
+}
+
+// B4: more devices than rows, and a width that does not divide, because the program says so.
+TEST_F(DeviceReports, MorePartsThanRows) {
+  for (const auto& [batch, sizes, wish] :
+       std::vector<std::tuple<int, std::vector<int>, std::string>>{
+           {4, {8}, "B: x"}, {4, {4, 2}, "B: x"}, {5, {4}, "D: x"}}) {
+    const std::string text =
+        "dim B, D = 6, E = 6\nmodel Net(x: [B, D]) -> [B, E] {\n"
+        "  h = relu(Linear[D -> D](x)) @shard(" +
+        wish +
+        ")\n  return Linear[D -> E](h)\n}\ntrain t {\n"
+        "  data: synthetic(x: f32[B, D], y: f32[B, E])\n  loss: mse(Net(x), y)\n"
+        "  optimizer: adam(lr: 1e-3)\n  B: " +
+        std::to_string(batch) + ", steps: 3\n}\n";
+    const WholeModel m = whole_model(text, {});
+    const planner::Planning planning = planner::make_plan(request_for(m.spec, m.forward, "auto", sizes));
+    if (planning.body.choices.empty()) {  // refused: then by name
+      ASSERT_FALSE(planning.impossible.empty()) << wish;
+      continue;
+    }
+    wished(text, 3, sizes);
+  }
+}
+
+// F1, G6: the gradient is zero exactly where the forward pass dropped, run again or not, and what is
+// dropped does not depend on the mesh. `seen` is what the forward pass had.
+TEST_F(DeviceReports, DroppedIsDroppedInBothDirections) {
+  const WholeModel m = whole_model(
+      "dim B, N = 8, M = 8\nmodel Net(z: [B]) -> f32[] {\n  param w : [N, M] = ones\n"
+      "  state seen : [N, M] = zeros\n  x = dropout(w, 0.5)\n  seen = x\n"
+      "  unused = dropout(w * 2, 0.5)\n"
+      "  return sum[N, M](tanh(x) ^ 2) + 0 * mean(z) + 0 * sum[N, M](stop(unused))\n}\n"
+      "train t {\n  data: synthetic(z: f32[B])\n  loss: Net(z)\n  optimizer: sgd(lr: 1.0)\n"
+      "  B: 4, steps: 1\n}\n",
+      {});
+  const DeviceRun one = run_on(m.spec, nullptr, 1);
+  ASSERT_EQ(one.error, "");
+  const std::vector<float>& mask = one.weights.at("seen");
+  std::set<std::vector<bool>> rows;
+  int dropped = 0;
+  for (size_t r = 0; r < 8; ++r) {
+    std::vector<bool> row;
+    for (size_t c = 0; c < 8; ++c) row.push_back(mask[8 * r + c] == 0);
+    dropped += static_cast<int>(std::count(row.begin(), row.end(), true));
+    rows.insert(row);
+  }
+  EXPECT_GT(dropped, 16);
+  EXPECT_LT(dropped, 48);
+  EXPECT_GT(rows.size(), 6U) << "parts of the rows are no copies of each other";
+  for (const std::vector<int>& sizes : Sizes{{1}, {2}, {3}, {4}, {2, 2}}) {
+    for (uint32_t seed = 1; seed <= 3; ++seed) {
+      const planner::Placement placement =
+          RandomPlacement(m.forward, m.extents, test_mesh(sizes), seed).make();
+      for (const ir::Saving saving : {ir::Saving::kKeep, ir::Saving::kRecompute}) {
+        const DeviceRun run = run_on(m.spec, plan_from("saved", all_saved(placement, saving)), 1);
+        ASSERT_EQ(run.error, "");
+        EXPECT_EQ(run.weights.at("seen"), mask) << placement.mesh.str();
+        const std::vector<float>& w = run.weights.at("w");
+        for (size_t i = 0; i < w.size(); ++i)
+          EXPECT_EQ(w[i] == 1, mask[i] == 0) << placement.mesh.str() << " element " << i;
+      }
+    }
+  }
+}
+
+// F1: the curve is the same whatever runs again, from ample memory down to the least.
+TEST_F(DeviceReports, BudgetsDoNotChangeTheCurve) {
+  const WholeModel m = whole_model(
+      "dim B, D = 64, F = 64, L = 3\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
+      "    x = Linear[F -> D](dropout(relu(Linear[D -> F](x)), 0.5))\n  }\n  return x\n}\n"
+      "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+      "  optimizer: sgd(lr: 1e-1)\n  B: 32, steps: 6\n}\n",
+      {});
+  const DeviceRun one = run_on(m.spec, nullptr, 6);
+  int compared = 0;
+  for (const std::vector<int>& sizes : Sizes{{1}, {2}, {2, 2}}) {
+    planner::PlanRequest request = request_for(m.spec, m.forward, "auto", sizes);
+    const double most = planner::make_plan(request).plan.predicted.peak_bytes;
+    request.budget = 1;
+    const double least = planner::make_plan(request).least_peak;
+    ASSERT_LT(least, most);
+    for (const double part : {1.0, 0.5, 0.1, 0.0}) {
+      request.budget = std::ceil(least + part * (most - least));
+      const planner::Planning planning = planner::make_plan(request);
+      ASSERT_TRUE(planning.feasible);
+      const planner::Placement placement = planner::placement_of(*planning.problem, planning.body);
+      const DeviceRun run = run_on(m.spec, plan_from("auto", placement), 6);
+      expect_equal(run, one, placement.mesh.str() + " " + std::to_string(part));
+      // the same splits with everything saved: the same bits
+      const DeviceRun kept =
+          run_on(m.spec, plan_from("kept", all_saved(placement, ir::Saving::kKeep)), 6);
+      EXPECT_EQ(run.losses, kept.losses) << placement.mesh.str() << " " << part;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 12);
+}
+
+// C8: states of halves are f32, wherever they lie: an update of 0.003 moves a weight of 1.
+TEST_F(DeviceReports, SmallUpdatesOfHalvesCount) {
+  const WholeModel m = whole_model(
+      "dim B, N = 5\nmodel Net(x: [B]) -> f32[] {\n  param w : [N] = ones\n"
+      "  return sum[N](w) + 0 * mean(x)\n}\ntrain t {\n  data: synthetic(x: f32[B])\n"
+      "  loss: Net(x)\n  optimizer: sgd(lr: 0.003)\n  B: 4, steps: 20, precision: bf16\n}\n",
+      {});
+  for (const char* name : {"dp", "zero1", "zero2", "zero3"}) {
+    const PlanOfDevices plan = named_plan(m.spec, name, {2});
+    ASSERT_NE(plan, nullptr) << name;
+    const DeviceRun run = run_on(m.spec, plan, 20);
+    ASSERT_EQ(run.error, "");
+    for (const double norm : run.norms) EXPECT_NEAR(norm, std::sqrt(5.0), 1e-2) << name;
+    for (const float w : run.weights.at("w")) EXPECT_NEAR(w, 1 - 20 * 0.003, 1e-5) << name;
+  }
+}
+
+// G2: clipping by the global norm takes no copy of the gradients.
+TEST_F(DeviceReports, ClippingTakesNoMemory) {
+  const auto bytes = [&](const std::string& clip, const char* name) {
+    const WholeModel m = whole_model(
+        "dim B, D = 64, E = 64\nmodel Net(x: [B, D]) -> [B, E] {\n"
+        "  return Linear[D -> E](relu(Linear[D -> D](x)))\n}\ntrain t {\n"
+        "  data: synthetic(x: f32[B, D], y: f32[B, E])\n  loss: mse(Net(x), y)\n"
+        "  optimizer: adam(lr: 1e-3)\n  B: 4, steps: 1" +
+            clip + "\n}\n",
+        {});
+    return compiled(m.spec, named_plan(m.spec, name, {2}))->memory().total;
+  };
+  for (const char* name : {"dp", "zero1", "zero3"})
+    EXPECT_LE(bytes(", clip: 1.0", name) - bytes("", name), 256) << name;
+}
+
+// Layers of width 16, each with a bias, behind each other or in a loop.
+std::string thin_layers(int layers, bool loop) {
+  std::string text = "dim B, D = 16, E = 16\nmodel Net(x: [B, D]) -> [B, D] {\n";
+  if (loop) {
+    text += "  repeat " + std::to_string(layers) +
+            " as h { x = x + 0.1 * tanh(Linear[D -> E](x))[E -> D] }\n";
+  } else {
+    for (int i = 0; i < layers; ++i)
+      text += "  use l" + std::to_string(i) + " = Linear[D -> E]\n  x = x + 0.1 * tanh(l" +
+              std::to_string(i) + "(x))[E -> D]\n";
+  }
+  return text +
+         "  return x\n}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+         "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: 8, steps: 2\n}\n";
+}
+
+// J2: a collective for each of 400 tensors of some hundred bytes would wait 400 times.
+TEST_F(DeviceReports, SmallGradientsAreReducedTogether) {
+  const WholeModel m = whole_model(thin_layers(200, false), {});
+  const DeviceRun one = run_on(m.spec, nullptr, 2);
+  const PlanOfDevices plan = named_plan(m.spec, "dp", {4});
+  ASSERT_NE(plan, nullptr);
+  const Calls calls = calls_of(*compiled(m.spec, plan));
+  EXPECT_GE(calls.collectives, 400);
+  EXPECT_LE(calls.calls, 6) << "217,600 bytes";
+  expect_equal(run_on(m.spec, plan, 2), one, "dp");
+}
+
+// In a loop those of one iteration go together: gathers of parameters, forward and backward, and
+// their gradients.
+TEST_F(DeviceReports, SmallParametersOfALoopGoTogether) {
+  const WholeModel m = whole_model(
+      "dim B, D = 16, F = 24, L = 10\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
+      "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }\n  return x\n}\n"
+      "train t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+      "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: 8, steps: 2\n}\n",
+      {});
+  const DeviceRun one = run_on(m.spec, nullptr, 2);
+  for (const auto& [name, a_layer] : std::vector<std::pair<std::string, int64_t>>{{"dp", 1}, {"zero3", 3}}) {
+    const PlanOfDevices plan = named_plan(m.spec, name, {4});
+    ASSERT_NE(plan, nullptr);
+    const Calls calls = calls_of(*compiled(m.spec, plan));
+    EXPECT_GE(calls.collectives, 6 * a_layer * 10) << name;
+    EXPECT_LE(calls.calls, a_layer * 10 + 4) << name;
+    expect_equal(run_on(m.spec, plan, 2), one, name);
+  }
+}
+
+// J3: a table split by its words, a batch split by its rows, a layer split by its columns: one
+// reduction of the look-up over the table's axis, nothing over the rows' axis. Reshapes that change
+// nothing cost nothing.
+TEST_F(DeviceReports, ALookUpIsReducedOnce) {
+  const std::string text =
+      "dim B, T = 4, V = 64, D = 16, One = 1, D2 = D, F = 32\n"
+      "model Net(t: i32[B, T]) -> [B, T, F] {\n  param e : [V, D] = normal(1) @shard(V: y)\n"
+      "  param w : [D, F] = normal(0.1) @shard(F: y)\n"
+      "  h = e[V = t] @shard(B: x)\n  h = h[D -> (One, D2)]\n  h = h[(One, D2) -> D]\n"
+      "  z = h @[D] w @shard(B: x) @shard(F: y)\n  return z\n}\ntrain t {\n"
+      "  data: synthetic(t: i32[B, T], y: f32[B, T, F])\n  loss: mse(Net(t), y)\n"
+      "  optimizer: sgd(lr: 1e-2)\n  B: 8, steps: 2\n}\n";
+  const WholeModel m = whole_model(text, {});
+  const PlanOfDevices plan = named_plan(m.spec, "auto", {2, 2});
+  ASSERT_NE(plan, nullptr);
+  const LocalGraph local = lower_forward(m.forward, m.spec.bindings, plan->train);
+  int reductions = 0;
+  for (const ir::Node& node : local.graph.nodes) {
+    if (!ir::is_collective(node.op) || local.graph.type(node.results[0]).dims.empty()) continue;
+    EXPECT_EQ(node.attrs.axes, 2U) << ir::op_name(node.op) << " not over `y` alone";
+    EXPECT_TRUE(node.op == ir::Op::kAllReduce || node.op == ir::Op::kReduceScatter)
+        << ir::op_name(node.op);
+    ++reductions;
+  }
+  EXPECT_EQ(reductions, 1);
+  wished(text, 2, {2, 2});
+}
+
+// F7: blocks of which only what enters is kept, each with two reductions: the one in the middle is
+// made again, the last one is not.
+TEST_F(DeviceReports, TheLastReductionIsNotRepeated) {
+  const WholeModel m = whole_model(
+      "dim B, D = 16, F = 32\nlayer Mlp(x: [B, D]) -> [B, D] {\n"
+      "  return Linear[F -> D](gelu(Linear[D -> F](x, bias: false)), bias: false)\n}\n"
+      "model Net(x: [B, D]) -> [B, D] {\n  repeat 4 as h {\n    x = x + Mlp(x)\n"
+      "    x = x + Mlp(x)\n  }\n  return x\n}\ntrain t {\n"
+      "  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+      "  optimizer: adam(lr: 1e-3)\n  B: 8, steps: 2\n}\n",
+      {});
+  planner::PlanRequest request = request_for(m.spec, m.forward, "auto", {2});
+  request.rules.shard = {{"F", "x"}, {"B", ""}, {"D", ""}};
+  for (const bool again : {false, true}) {
+    request.rules.checkpointing =
+        again ? planner::Checkpointing::kAll : planner::Checkpointing::kNone;
+    const planner::Planning planning = planner::make_plan(request);
+    ASSERT_TRUE(planning.feasible);
+    const PlanOfDevices plan =
+        plan_from("auto", planner::placement_of(*planning.problem, planning.body));
+    const Calls calls = calls_of(*compiled(m.spec, plan));
+    EXPECT_EQ(calls.collectives, again ? 8 + 4 + 8 : 8 + 8) << again;
+    expect_equal(run_on(m.spec, plan, 2), run_on(m.spec, nullptr, 2), "checkpointed");
+  }
+}
+
+}  // namespace
+}  // namespace cad::backend
