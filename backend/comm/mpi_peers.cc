@@ -122,8 +122,8 @@ std::string MpiPeers::names_where(const F& f) const {
   for (int r = 0; r < session_.ranks; ++r) {
     const Peer& peer = peers_[static_cast<size_t>(r)];
     if (r == session_.rank || peer.gone || !f(r, peer)) continue;
-    names += fmt::format("{}{} (the last was: {})", names.empty() ? "" : ", ",
-                         session_.name_of(r), peer.doing);
+    names += fmt::format("{}{} (the last was: {})", names.empty() ? "" : ", ", session_.name_of(r),
+                         peer.doing);
   }
   return names;
 }

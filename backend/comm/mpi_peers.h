@@ -1,7 +1,7 @@
 // backend/comm/mpi_peers.h -- the other processes of an MPI job, as far as this one hears of them.
 // A thread of its own shows them that this one lives, takes their signs of life, hears when one of
-// them has failed and sees when one of this host has ended, whatever the devices are busy with. Only
-// in builds with MPI.
+// them has failed and sees when one of this host has ended, whatever the devices are busy with.
+// Only in builds with MPI.
 #pragma once
 
 #ifdef COLAUTO_MPI
@@ -79,9 +79,9 @@ class MpiPeers {
 
   std::atomic<bool> at_work_{true};
   // of the service's thread:
-  std::string missing_;               // what was told of ranks that ended
+  std::string missing_;                // what was told of ranks that ended
   double missed_ = 0, signalled_ = 0;  // when that, and a signal to end, was first seen; 0: not yet
-  bool answered_ = false;             // the signal
+  bool answered_ = false;              // the signal
 
   std::mutex stop_mutex_;
   std::condition_variable stopped_;

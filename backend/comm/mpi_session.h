@@ -24,7 +24,7 @@ struct MpiSession {
   // By rank: what turns readable when that process ends, for those of this host that the kernel
   // lets us watch; else -1.
   std::vector<int> watched;
-  std::mutex mpi;                  // around every call, and around what follows
+  std::mutex mpi;  // around every call, and around what follows
   // Of transfers that will never end, since a rank is gone: MPI may look at them for ever.
   std::deque<std::vector<char>> abandoned;
   std::deque<std::string> texts;

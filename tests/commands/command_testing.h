@@ -96,7 +96,8 @@ class Commands : public testing::Test {
   // the signal's status. Returns the log's last line.
   std::string interrupted(const std::vector<std::string>& words, int signal) const {
     const pid_t child = start(words);
-    EXPECT_TRUE(wait_until([&] { return read("log.jsonl").find("\"step\":3,") != std::string::npos; }));
+    EXPECT_TRUE(
+        wait_until([&] { return read("log.jsonl").find("\"step\":3,") != std::string::npos; }));
     ::kill(child, signal);
     EXPECT_EQ(status_of(child), 128 + signal) << read(".err");
     std::istringstream lines(read("log.jsonl"));

@@ -231,8 +231,8 @@ TEST_F(RunDevices, LittleMemory) {
   }
 }
 
-// From all that a run likes to the least: what is measured is within the budget, or nothing runs and
-// the message says what would do. Less is never enough where more was not.
+// From all that a run likes to the least: what is measured is within the budget, or nothing runs
+// and the message says what would do. Less is never enough where more was not.
 TEST_F(RunDevices, BudgetsDownToTheLeast) {
   write("deep.cad",
         "dim B, D = 24, F = 64, L = 16\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
@@ -241,7 +241,8 @@ TEST_F(RunDevices, BudgetsDownToTheLeast) {
         "  optimizer: sgd(lr: 0.1)\n  B: 512, steps: 2\n}\n");
   ASSERT_EQ(run("run deep.cad --quiet --log one.jsonl").status, 0);
   for (const char* devices : {"1", "2"}) {
-    const std::string flags = std::string("run deep.cad --quiet --log n.jsonl --devices ") + devices;
+    const std::string flags =
+        std::string("run deep.cad --quiet --log n.jsonl --devices ") + devices;
     ASSERT_EQ(run(flags).status, 0);
     const int64_t ample = events("n.jsonl", "end").front()["predicted_peak_bytes"];
     bool fitted = true;

@@ -108,10 +108,10 @@ TEST_F(RunCommand, ResumedLossesAreThoseOfOneRun) {
 
 TEST_F(RunCommand, SignalsFinishTheStepAndSave) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const json end = json::parse(interrupted({COLAUTO_BINARY, "run", "net.cad", "--set",
-                                              "steps=100000000", "--overwrite", "--log",
-                                              "log.jsonl", "--quiet"},
-                                             signal));
+    const json end =
+        json::parse(interrupted({COLAUTO_BINARY, "run", "net.cad", "--set", "steps=100000000",
+                                 "--overwrite", "--log", "log.jsonl", "--quiet"},
+                                signal));
     EXPECT_EQ(end["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
     EXPECT_TRUE(std::filesystem::exists(folder_ / checkpoint_of(end))) << end;
     std::filesystem::remove(folder_ / "log.jsonl");

@@ -23,8 +23,8 @@ const TestModel& model_of(const std::string& name) {
   return test_models()[0];
 }
 
-// The same splits, loops in segments: as long as `longest` allows, single iterations else. nullopt: no
-// loop has two iterations in a row that are alike.
+// The same splits, loops in segments: as long as `longest` allows, single iterations else. nullopt:
+// no loop has two iterations in a row that are alike.
 std::optional<planner::Placement> in_segments(planner::Placement placement, bool longest) {
   bool any = false;
   for (auto& [node, runs] : placement.top.loops) {
@@ -145,17 +145,16 @@ class Matrix {
   double plan_s_ = 0, compile_s_ = 0, run_s_ = 0;
 };
 
-// `in_segments`: on so many meshes loops ran again in segments. `in_budget`: at least so many meshes have a plan half way between the memory that `auto` takes
-// and that of recomputing all; on the others the planner's estimate of it is too high, or nothing
-// is saved by it.
+// `in_segments`: on so many meshes loops ran again in segments. `in_budget`: at least so many
+// meshes have a plan half way between the memory that `auto` takes and that of recomputing all; on
+// the others the planner's estimate of it is too high, or nothing is saved by it.
 void check(const char* model, const std::vector<std::vector<int>>& meshes, int ran, int same,
            int in_segments, int in_budget) {
   const Tally tally = Matrix(model).run(meshes);
   EXPECT_EQ(tally.impossible, std::vector<std::string>{});
   // 10 baselines and `auto`, each with and without recomputation
   const int plain = tally.ran - tally.in_budget - tally.in_segments;
-  EXPECT_EQ(plain + tally.same + tally.of_other_mesh,
-            static_cast<int>(22 * meshes.size()));
+  EXPECT_EQ(plain + tally.same + tally.of_other_mesh, static_cast<int>(22 * meshes.size()));
   EXPECT_GE(plain, ran);
   EXPECT_EQ(tally.in_segments, in_segments);
   EXPECT_LE(tally.same, same);

@@ -55,8 +55,8 @@ class PlansOf {
     return placement;
   }
 
-  // nullopt: the planner finds none within the budget. Where memory is scarce loops may run again in
-  // segments.
+  // nullopt: the planner finds none within the budget. Where memory is scarce loops may run again
+  // in segments.
   [[nodiscard]] std::optional<planner::Placement> automatic(
       planner::Checkpointing checkpointing = planner::Checkpointing::kAuto,
       double budget = kAmple) const {

@@ -1,6 +1,6 @@
-// tests/training/device_cases.h -- a small program on devices that are threads against itself on one
-// device: losses, norms, weights and evaluations, under random legal plans or given ones. Files of
-// data come from numbers. One step up: device_runs.h.
+// tests/training/device_cases.h -- a small program on devices that are threads against itself on
+// one device: losses, norms, weights and evaluations, under random legal plans or given ones. Files
+// of data come from numbers. One step up: device_runs.h.
 #pragma once
 
 #include <cmath>

@@ -21,7 +21,8 @@ struct LoggedRun {
 };
 
 // `plan` nullptr: one device. Logs to `options.log.file`, in which lines may be already.
-inline LoggedRun logged_run(const ir::TrainSpec& spec, const std::shared_ptr<const DevicePlan>& plan,
+inline LoggedRun logged_run(const ir::TrainSpec& spec,
+                            const std::shared_ptr<const DevicePlan>& plan,
                             TrainLoopOptions options) {
   options.trainer.plan = plan;
   options.trainer.threads = 1;
