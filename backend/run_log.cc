@@ -58,6 +58,12 @@ std::string short_count(double value) {
   return fmt::format("{:.{}f}{}", value, digits, units[unit]);
 }
 
+std::string micro_batches_text(int64_t count, int64_t rows) {
+  return count == 1
+             ? ""
+             : fmt::format(" in {} micro-batches of {} row{}", count, rows, rows == 1 ? "" : "s");
+}
+
 Result<RunLog> RunLog::open(const RunLogOptions& options) {
   RunLog log;
   log.options_ = options;
@@ -119,17 +125,18 @@ void RunLog::start(const Trainer& trainer, int64_t stop_at) {
                                 ? "on one device"
                                 : fmt::format("on each of {} devices", trainer.devices());
   line(fmt::format(
-      R"({{"event":"start","schema":1,"devices":{},"mesh":{{"axes":[{}]}},"params":{},"seed":{},"first_step":{},"steps":{},"rows_per_step":{},"predicted_peak_bytes":{}}})",
+      R"({{"event":"start","schema":1,"devices":{},"mesh":{{"axes":[{}]}},"params":{},"seed":{},"first_step":{},"steps":{},"rows_per_step":{},"micro_batches":{},"predicted_peak_bytes":{}}})",
       trainer.devices(), axes, trainer.parameters().count(), trainer.spec().seed,
       trainer.steps_done() + 1, trainer.total_steps(), trainer.rows_per_step(),
-      trainer.memory().total));
+      trainer.spec().accumulate, trainer.memory().total));
   const MemoryReport m = trainer.memory();
   say(
-      fmt::format("{}: {} parameters, {} row{} a step, {} {} ({} parameters, {} optimizer, {} "
+      fmt::format("{}: {} parameters, {} row{} a step{}, {} {} ({} parameters, {} optimizer, {} "
                   "gradients, {} step)",
                   trainer.spec().name.empty() ? "train" : trainer.spec().name,
                   short_count(static_cast<double>(trainer.parameters().count())),
                   trainer.rows_per_step(), trainer.rows_per_step() == 1 ? "" : "s",
+                  micro_batches_text(trainer.spec().accumulate, trainer.data().batch()),
                   bytes_text(m.total), where, bytes_text(m.parameters + m.average),
                   bytes_text(m.optimizer), bytes_text(m.gradients), bytes_text(m.region)));
 }

@@ -32,6 +32,9 @@ struct EndReport {
   std::string interrupted;           // "SIGINT", or empty
 };
 
+// " in 4 micro-batches of 2 rows"; of one, nothing.
+std::string micro_batches_text(int64_t count, int64_t rows);
+
 class RunLog {
  public:
   static Result<RunLog> open(const RunLogOptions& options);

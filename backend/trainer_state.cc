@@ -256,10 +256,11 @@ std::string Trainer::config_hash() const {
   }
   for (const auto& [name, value] : spec_->bindings)
     hash = fnv(hash, fmt::format("{} {}", name, value));
-  hash =
-      fnv(hash, fmt::format("{} {} {} {} {} {} {} {}", spec_->seed, spec_->accumulate,
-                            static_cast<int>(spec_->precision), spec_->clip.value_or(0),
-                            spec_->ema.value_or(0), spec_->shuffled, spec_->dropout, total_steps_));
+  // not how many parts its micro-batches are read in: the results are the same
+  hash = fnv(hash,
+             fmt::format("{} {} {} {} {} {} {} {}", spec_->seed, spec_->accumulate / spec_->parts,
+                         static_cast<int>(spec_->precision), spec_->clip.value_or(0),
+                         spec_->ema.value_or(0), spec_->shuffled, spec_->dropout, total_steps_));
   return fmt::format("{:016x}", hash);
 }
 

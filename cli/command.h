@@ -47,6 +47,7 @@ struct CommonOptions {
   // devices and planning
   std::optional<int64_t> devices, gpus, threads_per_device;
   std::string cluster, mesh, budget;
+  std::optional<int64_t> micro_batches;
   std::string plan = "auto";
   // training
   std::optional<int64_t> steps;

@@ -10,6 +10,7 @@
 #include "backend/jit.h"
 #include "cli/plan_request.h"
 #include "ir/passes.h"
+#include "ir/split_rows.h"
 #include "planner/placement.h"
 #include "planner/placement_json.h"
 #include "planner/planner.h"
@@ -19,6 +20,7 @@ namespace cad::cli {
 namespace {
 
 struct Made {
+  ir::TrainSpec spec;
   std::shared_ptr<const backend::DevicePlan> devices;
   planner::Plan plan;
 };
@@ -33,7 +35,15 @@ Made with_evaluations(const std::string& name, planner::Plan predicted, planner:
     const ir::Graph forward = ir::run_passes(eval.graph, ir::passes_before_autodiff());
     plan->evals.push_back(planner::placement_for(forward, spec.bindings, graph, plan->train));
   }
-  return {std::move(plan), std::move(predicted)};
+  return {spec, std::move(plan), std::move(predicted)};
+}
+
+// In how many parts a saved plan reads micro-batches of this program.
+int64_t parts_of(const planner::Plan& plan, const ir::TrainSpec& spec) {
+  const auto rows = static_cast<int64_t>(plan.rows / plan.micro_batches);
+  const int64_t whole = ir::micro_batch_rows(spec);
+  const bool parts = rows > 0 && rows < whole && whole % rows == 0;
+  return parts && ir::against_split(spec).empty() ? whole / rows : 1;
 }
 
 // Of `colauto plan --json`, for these devices.
@@ -50,9 +60,11 @@ Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
     error.help(fmt::format("run it with `--devices {}`", plan.devices));
     return error;
   }
-  CAD_TRY(placement, planner::saved_placement(plan, common.plan, *question.graph, spec.bindings,
+  const ir::TrainSpec parted = ir::split_rows(spec, parts_of(plan, spec));
+  const auto graph = graph_to_plan(parted);
+  CAD_TRY(placement, planner::saved_placement(plan, common.plan, *graph, spec.bindings,
                                               question.request.cluster));
-  return with_evaluations(common.plan, plan, std::move(placement), *question.graph, spec);
+  return with_evaluations(common.plan, plan, std::move(placement), *graph, parted);
 }
 
 // What the compiled program needs, without its code and data.
@@ -96,33 +108,39 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
   question.request.idle = false;  // who asks for devices gets them
   question.request.proof_s = 0;   // its time limit could give ranks different plans
   CAD_TRY(plan, fitting_plan(question, spec, options));
-  return Made{plan.devices, plan.planning.plan};
+  return Made{std::move(plan.spec), plan.devices, plan.planning.plan};
 }
+
+// What was found for one number of parts.
+struct Searched {
+  std::optional<FittingPlan> best;
+  planner::Planning failed;  // of those that do not fit, the one that needs least
+  bool free = false;         // `best` would be no other with more memory
+};
 
 // Budgets for the planner's model, so that what its plans compile to comes as near to the real
 // budget as it can: the model's peak is off by some percent, to either side.
 class FittingSearch {
  public:
-  FittingSearch(PlanQuestion& question, const ir::TrainSpec& spec,
+  FittingSearch(const PlanQuestion& question, const ir::TrainSpec& spec,
                 const backend::TrainerOptions& options)
       : question_(question),
+        request_(question.request),
         spec_(spec),
         options_(options),
         budget_(question.request.budget),
         most_(std::numeric_limits<double>::infinity()) {}
 
-  Result<FittingPlan> run() {
+  Result<Searched> run() {
     constexpr int kTries = 6;
     double ask = budget_;
     for (int i = 0; i < kTries; ++i) {
       CAD_TRY(next, attempt(ask));
       if (!next || !(next > least_ && *next < most_)) break;
-      if (best_ && *next - least_ < kNear * budget_) break;
+      if (out_.best && *next - least_ < kNear * budget_) break;
       ask = *next;
     }
-    if (best_) return std::move(*best_);
-    failed_.feasible = false;
-    return *no_plan(question_, failed_);
+    return std::move(out_);
   }
 
  private:
@@ -130,20 +148,17 @@ class FittingSearch {
 
   // Plans for `ask` bytes. What to ask for next; nothing: there is nothing better to come.
   Result<std::optional<double>> attempt(double ask) {
-    planner::PlanRequest& request = question_.request;
-    request.budget = ask;
-    FittingPlan found;
-    found.planning = planner::plan_by_rules(request);
-    request.budget = budget_;
+    request_.budget = ask;
+    FittingPlan found{spec_, question_.graph, planner::plan_by_rules(request_), nullptr};
     planner::Planning& planning = found.planning;
     if (planning.problem == nullptr || planning.body.choices.empty()) {
-      if (failed_.problem == nullptr) failed_ = std::move(planning);
+      if (out_.failed.problem == nullptr) out_.failed = std::move(planning);
       return std::optional<double>();
     }
     const bool feasible = planning.feasible;  // by the model; else this is its least plan
     const double model = planning.plan.predicted.peak_bytes;
     found.devices =
-        with_evaluations(request.name, {}, planner::placement_of(*planning.problem, planning.body),
+        with_evaluations(request_.name, {}, planner::placement_of(*planning.problem, planning.body),
                          *question_.graph, spec_)
             .devices;
     CAD_TRY(memory, memory_of(found.devices, spec_, options_));
@@ -152,32 +167,99 @@ class FittingSearch {
     planning.least_peak = planning.plan.predicted.peak_bytes;
     const double excess = planning.least_peak - budget_;
     const bool free = feasible && planning.price == 0;  // memory does not bind
-    const bool fixed = request.name != "auto" || !feasible;
+    const bool fixed = request_.name != "auto" || !feasible;
     if (excess > 0) {
       most_ = std::min(most_, ask);
-      if (failed_.problem == nullptr || planning.least_peak < failed_.least_peak)
-        failed_ = std::move(planning);
+      if (out_.failed.problem == nullptr || planning.least_peak < out_.failed.least_peak)
+        out_.failed = std::move(planning);
       if (fixed) return std::optional<double>();
-      return std::optional<double>(best_
+      return std::optional<double>(out_.best
                                        ? std::max(std::min(ask, model) - excess, (least_ + ask) / 2)
                                        : std::min(ask, model) - excess);
     }
     planning.feasible = true;
     least_ = std::max(least_, ask);
     const double seconds = planning.plan.predicted.step_s;
-    if (!best_ || seconds < best_->planning.plan.predicted.step_s) best_ = std::move(found);
-    if (free || request.name != "auto") return std::optional<double>();
+    if (!out_.best || seconds < out_.best->planning.plan.predicted.step_s)
+      out_.best = std::move(found);
+    out_.free = out_.free || free;
+    if (free || request_.name != "auto") return std::optional<double>();
     return std::optional<double>(std::min(std::max(ask, model) - excess, (ask + most_) / 2));
   }
 
-  PlanQuestion& question_;
+  const PlanQuestion& question_;
+  planner::PlanRequest request_;
   const ir::TrainSpec& spec_;
   const backend::TrainerOptions& options_;
   double budget_;
   double least_ = 0, most_;  // asked for: gave a plan that fits, gave one that does not
-  std::optional<FittingPlan> best_;
-  planner::Planning failed_;
+  Searched out_;
 };
+
+PlanQuestion in_parts(const PlanQuestion& whole, const ir::TrainSpec& spec, int64_t parts) {
+  PlanQuestion question = whole;
+  question.graph = graph_to_plan(spec);
+  planner::PlanRequest& request = question.request;
+  request.graph = question.graph.get();
+  request.training.micro_batches *= static_cast<double>(parts);
+  request.alternatives = false;  // they are those of whole micro-batches
+  // What smaller tensors gain from caches is not counted: with more memory there would be fewer
+  // parts, and less memory is not to look faster.
+  if (request.cluster.device.cpu) request.cluster.device.cpu->cache /= static_cast<double>(parts);
+  return question;
+}
+
+// Whether so many times the parts may fit where the plan `least` is what needs least: parameters
+// and what belongs to them stay, the rest shrinks. With a margin, for `least` is no bound.
+bool may_fit(const planner::Plan& least, int64_t times, double budget) {
+  const planner::Predicted& p = least.predicted;
+  const double held = p.params_bytes + p.grads_bytes + p.optimizer_bytes;
+  return held + (p.peak_bytes - held) / (2.0 * static_cast<double>(times)) <= budget;
+}
+
+// What is proven holds for all numbers of parts that were looked at.
+void join(planner::SolverReport& of, const planner::SolverReport& other) {
+  of.bound = std::min(of.bound, other.bound);
+  of.gap = (of.objective - of.bound) / of.objective;
+  of.status = of.gap <= 1e-5 ? "optimal" : of.gap <= 0.01 ? "within the gap" : "feasible";
+  of.wall_s += other.wall_s;
+}
+
+// Makes `found` the best of what it is, for whole micro-batches, and of all numbers of parts: up to
+// the first for which memory is no limit, more would only be slower.
+Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
+                    const backend::TrainerOptions& options, Searched& found) {
+  if (!ir::against_split(spec).empty()) return Ok{};
+  const std::vector<int64_t> numbers = ir::possible_parts(ir::micro_batch_rows(spec));
+  int64_t failed_parts = 1;
+  for (const int64_t parts : numbers) {
+    const bool last = parts == numbers.back();
+    if (!found.best && !last &&
+        !may_fit(found.failed.plan, parts / failed_parts, question.request.budget))
+      continue;
+    const ir::TrainSpec parted = ir::split_rows(spec, parts);
+    CAD_TRY(next, FittingSearch(in_parts(question, parted, parts), parted, options).run());
+    if (!next.best) {
+      if (next.failed.problem == nullptr || next.failed.least_peak >= found.failed.least_peak)
+        continue;
+      found.failed = std::move(next.failed);
+      failed_parts = parts;
+      continue;
+    }
+    planner::Plan& plan = next.best->planning.plan;
+    plan.alternatives =
+        found.best ? found.best->planning.plan.alternatives : found.failed.plan.alternatives;
+    const bool faster =
+        !found.best || plan.predicted.step_s < found.best->planning.plan.predicted.step_s;
+    if (found.best) {
+      if (!faster) std::swap(*found.best, *next.best);
+      join(next.best->planning.plan.solver, found.best->planning.plan.solver);
+    }
+    found.best = std::move(next.best);
+    if (next.free) break;
+  }
+  return Ok{};
+}
 
 }  // namespace
 
@@ -188,7 +270,11 @@ Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& sp
     std::vector<double>& states = question.request.training.state_bytes;
     states.assign(states.size(), 0.0);
   }
-  return FittingSearch(question, spec, options).run();
+  CAD_TRY(found, FittingSearch(question, spec, options).run());
+  if (question.may_split && !found.free) CAD_TRY_VOID(search_parts(question, spec, options, found));
+  if (found.best) return std::move(*found.best);
+  found.failed.feasible = false;
+  return *no_plan(question, found.failed);
 }
 
 Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram& program,
@@ -221,7 +307,7 @@ Result<PlannedRun> planned_run(const CommonOptions& common, const LoadedProgram&
     return first;
   }
   options.plan = made->devices;
-  CAD_TRY(trainer, backend::Trainer::create(spec, options));
+  CAD_TRY(trainer, backend::Trainer::create(std::move(made->spec), options));
   return PlannedRun{std::move(trainer), std::move(made->plan)};
 }
 

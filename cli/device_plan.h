@@ -25,8 +25,13 @@ struct PlannedRun {
 // the planner's model does not know of. Where the two differ, the planner is asked again, for less
 // or for more, until the program comes near the budget. Of a question about this host. E0901 when
 // there is none.
+//
+// Where memory is short and no row depends on others, micro-batches may also be read in parts
+// (ir/split_rows.h): each number of parts is planned for itself, and the fastest plan counts.
 struct FittingPlan {
-  planner::Planning planning;  // with the compiled program's memory in its plan
+  ir::TrainSpec spec;                // the program's, or with its micro-batches in parts
+  std::shared_ptr<ir::Graph> graph;  // that `planning` refers to
+  planner::Planning planning;        // with the compiled program's memory in its plan
   std::shared_ptr<const backend::DevicePlan> devices;
 };
 // Of `options`, `threads` and `evaluate_only` count.

@@ -92,6 +92,10 @@ void add_device_flags(CLI::App& app, CommonOptions& common) {
       ->type_name("NAME");
   app.add_option("--mesh", common.mesh, "mesh axes: dp=2,tp=4")->type_name("AXES");
   app.add_option("--budget", common.budget, "memory a device: 8GiB, or 60%")->type_name("SIZE");
+  app.add_option("--micro-batches", common.micro_batches,
+                 "read a batch of B rows in N parts (default: 1, or more where memory is short)")
+      ->type_name("N")
+      ->check(at_least(1));
   app.add_option("--plan", common.plan, "auto, single, dp, zero1 .., or a plan file")
       ->type_name("PLAN");
 }

@@ -67,6 +67,7 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
   if (!question.ok()) return fail(common, program.sources, question.error());
   program.timings.start("plan");
   planner::Planning planning;
+  std::shared_ptr<ir::Graph> planned = graph;  // that `planning` refers to
   if (question->request.cluster.device.cpu) {
     const auto devices = static_cast<int>(
         std::min<int64_t>(question->request.meshes[0].devices(), planner::kMostDevices));
@@ -76,6 +77,7 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
     Result<FittingPlan> plan = fitting_plan(*question, *spec, trainer);
     if (!plan.ok()) return fail(common, plan.error());
     planning = std::move(plan->planning);
+    planned = std::move(plan->graph);
   } else {
     planning = planner::plan_by_rules(question->request);
     if (const auto none = no_plan(*question, planning)) return fail(common, *none);

@@ -219,6 +219,7 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   request.training = planner::training_of(spec, *graph);
   request.name = common.plan;
   request.segments = true;
+  question.may_split = common.plan == "auto" && !common.micro_batches;
   if (graph->batch_dim.valid()) {
     const auto rows = graph->dim(graph->batch_dim).size.evaluate(spec.bindings);
     if (rows.ok())

@@ -16,6 +16,7 @@ namespace cad::cli {
 struct PlanQuestion {
   std::shared_ptr<ir::Graph> graph;  // what the request refers to
   planner::PlanRequest request;
+  bool may_split = false;  // micro-batches may be read in parts: no flag says how many
 };
 
 // This machine, for clusters that are not probed.

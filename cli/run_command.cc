@@ -82,9 +82,7 @@ void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
                       trainer.parameters().all().size());
   text += fmt::format("data        {}\n", data.describe());
   text += fmt::format("step        {} rows{}", per_step,
-                      spec.accumulate > 1
-                          ? fmt::format(" in {} micro-batches of {}", spec.accumulate, data.batch())
-                          : "");
+                      backend::micro_batches_text(spec.accumulate, data.batch()));
   if (data.tokens_per_row() > 1)
     text += fmt::format(", {} tokens", per_step * data.tokens_per_row());
   text += "\n";

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "base/suggest.h"
+#include "ir/split_rows.h"
 
 namespace cad::cli {
 namespace {
@@ -22,6 +23,19 @@ namespace fs = std::filesystem;
 
 std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
+}
+
+// In --micro-batches parts.
+Result<ir::TrainSpec> in_parts(ir::TrainSpec spec, int64_t parts) {
+  if (parts == 1) return spec;
+  const int64_t rows = ir::micro_batch_rows(spec);
+  std::string why = ir::against_split(spec);
+  if (why.empty() && (rows == 0 || rows % parts != 0))
+    why = fmt::format("{} rows are not so many equal parts", rows);
+  if (why.empty()) return ir::split_rows(spec, parts);
+  Diagnostic error =
+      make_error(DiagId::E0503, fmt::format("`--micro-batches {}`: {}", parts, why), kExitUsage);
+  return error.help("leave it out, or change `B` and `accumulate` of the program");
 }
 
 }  // namespace
@@ -89,7 +103,7 @@ Result<ir::TrainSpec> train_spec(const CommonOptions& common, const LoadedProgra
   CAD_TRY(spec, frontend::lower_train(*program.module));
   if (common.file == "-") spec.program_path.clear();
   if (!common.init.empty()) spec.init = init_files(common.init);
-  return spec;
+  return in_parts(std::move(spec), common.micro_batches.value_or(1));
 }
 
 std::string save_folder(const CommonOptions& common, const ir::TrainSpec& spec) {

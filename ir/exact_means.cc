@@ -34,10 +34,22 @@ class BatchDims {
   [[nodiscard]] bool over(const std::vector<DimId>& dims) const {
     return std::any_of(dims.begin(), dims.end(), [&](DimId d) { return has(d); });
   }
+  [[nodiscard]] std::vector<DimId> all() const {
+    std::vector<DimId> dims(dims_.begin(), dims_.end());
+    std::sort(dims.begin(), dims.end());
+    return dims;
+  }
 
  private:
   std::unordered_set<DimId> dims_;
 };
+
+std::vector<NodeId> all_nodes(const Graph& g) {
+  std::vector<NodeId> nodes;
+  for (const Region& region : g.regions)
+    nodes.insert(nodes.end(), region.nodes.begin(), region.nodes.end());
+  return nodes;
+}
 
 // The operands through which a node passes sums over the batch on: those whose contributions make
 // up its own. None: the node is where a contribution starts.
@@ -243,8 +255,11 @@ bool relates_rows(const Graph& g, const BatchDims& batch, const Node& node) {
     case Op::kSelect:
     case Op::kWindow:
     case Op::kTopK:
-    case Op::kSlots:
       return batch.has(node.attrs.dim);
+    case Op::kSlots:  // rows compete for them
+      return true;
+    case Op::kScatterAdd:
+      return rows(node.results[0]) == 0;
     default:
       break;
   }
@@ -257,24 +272,37 @@ bool relates_rows(const Graph& g, const BatchDims& batch, const Node& node) {
 
 }  // namespace
 
+std::vector<DimId> batch_dims(const Graph& g) {
+  return BatchDims(g, all_nodes(g)).all();
+}
+
 std::vector<NodeId> row_relations(const Graph& g) {
-  std::vector<NodeId> nodes;
-  for (const Region& region : g.regions)
-    nodes.insert(nodes.end(), region.nodes.begin(), region.nodes.end());
+  const std::vector<NodeId> nodes = all_nodes(g);
   const BatchDims batch(g, nodes);
   const std::vector<char> trained = trained_values(g);
   std::unordered_set<ValueId> exact;
   for (size_t i = 0; i < g.outputs.size(); ++i) {
-    if (g.outputs[i].name == "loss") exact = linear_part(g, batch, g.regions[0].results[i]);
+    const std::string& name = g.outputs[i].name;
+    if (name == "loss" || name.rfind("sum:", 0) == 0 || name.rfind("count:", 0) == 0)
+      exact.merge(linear_part(g, batch, g.regions[0].results[i]));
   }
+  // Divided by the weights of the whole step: they are no longer a number for each of what is left,
+  // and nothing that is trained.
+  const auto divides_once = [&](const Node& node) {
+    if (node.operands.size() < 2) return true;
+    const ValueId weight = node.operands[1];
+    const std::vector<DimId>& dims = g.type(weight).dims;
+    const bool left = std::any_of(dims.begin(), dims.end(), [&](DimId d) {
+      return std::find(node.attrs.dims.begin(), node.attrs.dims.end(), d) == node.attrs.dims.end();
+    });
+    return !left && trained[static_cast<size_t>(weight.index)] == 0;
+  };
   std::vector<NodeId> found;
   for (NodeId id : nodes) {
     const Node& node = g.node(id);
     if (!relates_rows(g, batch, node)) continue;
-    // A sum or mean that the loss adds up; a mean whose weights are trained is none.
-    const bool learned =
-        node.operands.size() > 1 && trained[static_cast<size_t>(node.operands[1].index)] != 0;
-    const bool summed = (node.op == Op::kSum || node.op == Op::kMean) && !learned;
+    // a sum or mean that the loss adds up
+    const bool summed = (node.op == Op::kSum || node.op == Op::kMean) && divides_once(node);
     if (!summed || exact.count(node.results[0]) == 0) found.push_back(id);
   }
   return found;

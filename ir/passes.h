@@ -42,6 +42,8 @@ Graph evaluation_graph(Graph forward, PassLog* log = nullptr);
 // Nodes by which a row of the batch depends on others, but for the means and sums that make up the
 // loss exactly: with several micro-batches each sees its own rows only.
 std::vector<NodeId> row_relations(const Graph& forward);
+// The batch dim, its renames, and dims that it was merged into.
+std::vector<DimId> batch_dims(const Graph& forward);
 
 // The passes (each in its own file).
 Graph exact_means(

@@ -93,6 +93,7 @@ struct TrainSpec {
   std::vector<InitFile> init;
   Bindings bindings;  // every dim that is bound
   int64_t accumulate = 1;
+  int64_t parts = 1;  // that split_rows() cut each of the program's micro-batches into
   DType precision = DType::kF32;
   std::optional<double> clip;
   std::optional<double> ema;

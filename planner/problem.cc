@@ -351,6 +351,10 @@ class Builder {
                 gradient < 0 ? stored : elements(layouts[static_cast<size_t>(gradient)]);
             c.gradients = static_cast<float>(part * 4 * summed);
             c.optimizer = static_cast<float>(part * state * updated);
+            // every micro-batch but the first adds to what is there: read once more
+            if (!p_.model.epilogues)
+              c.terms.compute = static_cast<float>(
+                  part * 4 * summed * (p_.training.micro_batches - 1) / p_.model.memory_bandwidth);
             c.terms.optimizer =
                 static_cast<float>(part * updated * (12 + 2 * state) / p_.model.memory_bandwidth);
             double collectives = v.table->seconds(static_cast<int>(o), static_cast<int>(s));
