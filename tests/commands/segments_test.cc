@@ -1,5 +1,6 @@
 // Plans whose loops run again in segments, as a user meets them: a budget that no other plan meets,
-// what `plan` says of it in words and as JSON, and running the saved plan.
+// what `plan` says of it in words and as JSON, and running the saved plan. Without micro-batches in
+// parts, which would do instead.
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -44,13 +45,13 @@ class Segments : public Commands {
 
 TEST_F(Segments, ArePlannedPrintedAndRun) {
   // a little more than the least budget, which only plans with segments meet
-  const Output little = run("plan net.cad --devices 2 --budget 1KiB");
+  const Output little = run("plan net.cad --devices 2 --micro-batches 1 --budget 1KiB");
   ASSERT_EQ(little.status, 3);
   const size_t bytes = little.err.find(" bytes)");
   ASSERT_NE(bytes, std::string::npos) << little.err;
   const double least = std::stod(little.err.substr(little.err.rfind('(', bytes) + 1));
-  const std::string budget =
-      " --devices 2 --budget " + std::to_string(static_cast<int64_t>(least * 1.1)) + "B ";
+  const std::string budget = " --devices 2 --micro-batches 1 --budget " +
+                             std::to_string(static_cast<int64_t>(least * 1.1)) + "B ";
   const Output plan = run("plan net.cad --json" + budget);
   ASSERT_EQ(plan.status, 0) << plan.err;
   int64_t in_segments = 0;
