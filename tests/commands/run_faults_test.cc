@@ -391,14 +391,11 @@ TEST_F(RunFaults, JobsAtOnce) {
 // On a cube of devices too the answer comes soon, and names what would do.
 TEST_F(RunFaults, NoChoiceFitsOnACube) {
   const auto begin = std::chrono::steady_clock::now();
-  for (const char* budget : {"1KiB", "60KiB"}) {
-    const Output out = run(std::string("run net.cad --quiet --devices 8 --mesh a=2,b=2,c=2 "
-                                       "--plan auto --budget ") +
-                           budget);
-    EXPECT_EQ(out.status, 3) << out.err;
-    EXPECT_TRUE(contains(out.err, "needs")) << out.err;
-  }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(kSanitized ? 300 : 100));
+  const Output out =
+      run("run net.cad --quiet --devices 8 --mesh a=2,b=2,c=2 --plan auto --budget 1KiB");
+  EXPECT_EQ(out.status, 3) << out.err;
+  EXPECT_TRUE(contains(out.err, "needs")) << out.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(kSanitized ? 300 : 60));
 }
 
 // Planning holds nothing that has to be finished: a signal ends it at once.
