@@ -158,20 +158,28 @@ class Verifier {
             plan.call.in_elements(), plan.call.out_elements(), elements(node.operands[0]),
             elements(node.results[0]));
     }
-    // Every device is in the group that its members think they are in.
+    // Every device is in one group, which its members agree on. Of large groups the ends are asked:
+    // members differ by their place on the group's axes only.
     int64_t devices = 1;
     for (const ir::MeshAxis& axis : g.mesh) devices *= axis.size;
+    std::vector<bool> seen(static_cast<size_t>(devices), false);
     for (int64_t d = 0; d < devices; ++d) {
+      if (seen[static_cast<size_t>(d)]) continue;
       const std::vector<int> group = group_of(g, plan.axes, ir::coordinates_of(g, d));
       if (std::find(group.begin(), group.end(), static_cast<int>(d)) == group.end())
         wrong("device {} is not in its own group of {}", d, plan.call.str());
-      for (const int m : group) {
-        if (group_of(g, plan.axes, ir::coordinates_of(g, m)) != group)
+      for (size_t i = 0; i < group.size(); ++i) {
+        const int m = group[i];
+        const bool asked = i < kAsked || i + kAsked >= group.size();
+        const bool twice = seen[static_cast<size_t>(m)];
+        seen[static_cast<size_t>(m)] = true;
+        if (twice || (asked && group_of(g, plan.axes, ir::coordinates_of(g, m)) != group))
           wrong("devices {} and {} see other groups of {}", d, m, plan.call.str());
       }
     }
   }
 
+  static constexpr size_t kAsked = 8;
   const ProgramImpl& p_;
   std::vector<std::string> problems_;
   std::map<int32_t, int32_t> at_;  // step of each block that is being walked

@@ -72,6 +72,7 @@ const std::vector<Command>& commands();  // sorted as in commands.def
 
 CLI::Validator thread_count();           // 1 to 1024
 CLI::Validator finite_from_zero();       // a number, at least 0, neither inf nor nan
+CLI::Validator fraction();               // a number from 0 to 1
 CLI::Validator at_least(int64_t least);  // a whole number in digits, not below `least`
 
 void add_program_flags(CLI::App& app,

@@ -176,13 +176,17 @@ Action declare_cost(CLI::App& app, CommonOptions& common) {
   add_program_flags(app, common);
   add_json_flag(app, common);
   auto own = std::make_shared<CostFlags>();
-  app.add_option("--by", own->by, "a row for each op, layer or param (default: layer)")
-      ->type_name("ROWS");
-  app.add_option("--layer", own->layer, "only this layer: Attention, h.*.attention or attention")
-      ->type_name("NAME");
+  CLI::Option* by =
+      app.add_option("--by", own->by, "a row for each op, layer or param (default: layer)")
+          ->type_name("ROWS");
+  CLI::Option* layer = app.add_option("--layer", own->layer,
+                                      "only this layer: Attention, h.*.attention or attention")
+                           ->type_name("NAME");
   app.add_option("--sweep", own->sweeps,
                  "a table over sizes: T=1024:65536:x2, T=1024:8192:+1024 or T=512,1024; repeatable")
       ->type_name("NAME=SIZES")
+      ->excludes(by)
+      ->excludes(layer)
       ->allow_extra_args(false);
   return [own, &common] { return run_cost(common, *own); };
 }

@@ -322,8 +322,11 @@ std::vector<std::string> scopes_named(const Profile& profile, const std::string&
   const std::string wanted = as_template(name);
   std::vector<std::string> scopes;
   for (const ir::ProfiledLayer& layer : profile.layers) {
-    const size_t dot = layer.scope.rfind('.');
-    const std::string last = dot == std::string::npos ? layer.scope : layer.scope.substr(dot + 1);
+    std::string path = layer.scope;  // a loop's scope ends in `.{}`: its name stands before that
+    if (path.size() > 3 && path.compare(path.size() - 3, 3, ".{}") == 0)
+      path.resize(path.size() - 3);
+    const size_t dot = path.rfind('.');
+    const std::string last = dot == std::string::npos ? path : path.substr(dot + 1);
     if (names != nullptr && !layer.scope.empty()) {
       for (const std::string& each : {layer.layer, with_star(layer.scope), last}) {
         if (!each.empty() && std::find(names->begin(), names->end(), each) == names->end())

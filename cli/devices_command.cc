@@ -114,6 +114,18 @@ std::string mesh_line(const planner::Mesh& mesh, const Cluster& cluster) {
   return text + "\n";
 }
 
+// The axes of a mesh, each with the links that its groups cross, from the inside out.
+json mesh_json(const planner::Mesh& mesh) {
+  json axes = json::array();
+  for (size_t i = 0; i < mesh.axes.size(); ++i) {
+    json levels = json::array();
+    for (const planner::Level& level : mesh.levels[size_t{1} << i])
+      levels.push_back({{"size", level.size}, {"link", link_json(level.link)}});
+    axes.push_back({{"name", mesh.axes[i].name}, {"size", mesh.axes[i].size}, {"levels", levels}});
+  }
+  return {{"axes", axes}};
+}
+
 int show_meshes(const DevicesOptions& own, const CommonOptions& common) {
   std::vector<planner::Axis> axes;
   int64_t devices = own.gpus.value_or(1);
@@ -136,6 +148,17 @@ int show_meshes(const DevicesOptions& own, const CommonOptions& common) {
     auto mesh = planner::make_mesh(*cluster, axes);
     if (!mesh.ok()) return fail(common, mesh.error());
     list.push_back(std::move(*mesh));
+  }
+  if (common.json) {
+    json meshes = json::array();
+    for (const planner::Mesh& mesh : list) meshes.push_back(mesh_json(mesh));
+    print(json{{"schema", 1},
+               {"devices", json::array({device_json(cluster->device)})},
+               {"clusters", json::array({cluster_json(*cluster)})},
+               {"meshes", meshes}}
+              .dump(2) +
+          "\n");
+    return kExitOk;
   }
   std::string text = cluster_text(*cluster);
   text += fmt::format("\n{} device{}, {} mesh{}\n", devices, devices == 1 ? "" : "s", list.size(),

@@ -35,6 +35,16 @@ CLI::Validator finite_from_zero() {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator fraction() {
+  const auto check = [](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') return fmt::format("`{}` is not a number", text);
+    return value >= 0 && value <= 1 ? "" : fmt::format("`{}` is not between 0 and 1", text);
+  };
+  return CLI::Validator(check, "");
+}
+
 CLI::Validator thread_count() {
   const auto check = [](const std::string& text) -> std::string {
     constexpr int64_t kMost = 1024;  // more are a slip, and the system may refuse them

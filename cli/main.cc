@@ -174,6 +174,16 @@ bool check_devices(const Command& command, const CommonOptions& common, int& sta
   return true;
 }
 
+// `--budget "$UNSET"` is a slip, not the default. A prompt may be empty; `--resume` alone is.
+void refuse_empty_values(CLI::App& app) {
+  const auto check = [](const std::string& text) { return text.empty() ? "value missing" : ""; };
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->get_items_expected_max() == 0 || name == "--prompt" || name == "--resume") continue;
+    option->check(CLI::Validator(check, ""));
+  }
+}
+
 int run_command(const Command& command, int argc, char** argv, CommonOptions& common) {
   std::string description = fmt::format("{}\n\nexamples:\n", command.summary);
   std::string_view examples = command.examples;
@@ -187,6 +197,7 @@ int run_command(const Command& command, int argc, char** argv, CommonOptions& co
   app.set_help_flag("-h,--help", "show this");
   const Action action = command.declare(app, common);
   add_everywhere_flags(app, common);
+  refuse_empty_values(app);
   try {
     app.parse(argc - 1, argv + 1);
   } catch (const CLI::CallForHelp&) {

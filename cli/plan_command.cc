@@ -53,6 +53,12 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
   if (!is_plan_name(common.plan)) {
     Result<planner::Plan> plan = read_saved_plan(common.plan);
     if (!plan.ok()) return fail(common, plan.error());
+    if (!options.why.empty()) {
+      Diagnostic error = make_error(
+          DiagId::E0503, "`--why` is not for a saved plan: it does not hold what else was possible",
+          kExitUsage);
+      return fail(common, error.help("leave `--plan` out, or name a plan: `--plan zero3`"));
+    }
     return show(common, options, *plan);
   }
   LoadedProgram program;
@@ -100,10 +106,15 @@ Action declare_plan(CLI::App& app, CommonOptions& common) {
   add_json_flag(app, common);
   add_device_flags(app, common);
   auto own = std::make_shared<PlanOptions>();
-  app.add_option("--diff", own->diff, "list what differs from this saved plan")->type_name("FILE");
+  CLI::Option* json = app.get_option("--json");
+  CLI::Option* diff = app.add_option("--diff", own->diff, "list what differs from this saved plan")
+                          ->type_name("FILE")
+                          ->excludes(json);
   app.add_option("--svg", own->svg, "draw memory and time over a step")->type_name("FILE");
   app.add_option("--why", own->why, "why an op, layer or parameter is split as it is")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->excludes(json)
+      ->excludes(diff);
   return [own, &common] { return run_plan(*own, common); };
 }
 

@@ -135,6 +135,7 @@ class Draft {
     const fs::path folder = fs::path(path).parent_path();
     if (!folder.empty()) fs::create_directories(folder, error);
     if (error) return failed(error.message());
+    if (fs::is_directory(path, error)) return failed("it is a folder");
     errno = 0;
     out_.open(draft(), std::ios::binary);
     return out_ ? Status(Ok{}) : failed(errno != 0 ? std::strerror(errno) : "it cannot be opened");

@@ -156,7 +156,7 @@ Action declare_solve(CLI::App& app, CommonOptions& common) {
       ->capture_default_str();
   app.add_option("--gap", own->gap, "stop at this proven gap, relative to the cost (0.01: 1 %)")
       ->type_name("FRACTION")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(fraction())
       ->capture_default_str();
   add_json_flag(app, common);
   return [own, &common] { return run_solve(*own, common); };

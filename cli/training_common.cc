@@ -79,7 +79,8 @@ Result<int64_t> memory_budget(const CommonOptions& common) {
   };
   char* end = nullptr;
   const double number = std::strtod(common.budget.c_str(), &end);
-  if (end == common.budget.c_str()) return wrong("no amount of memory");
+  const bool decimal = common.budget.find_first_of("xX") == std::string::npos;
+  if (end == common.budget.c_str() || !decimal) return wrong("no amount of memory");
   std::string unit(end);
   unit.erase(0, std::min(unit.size(), unit.find_first_not_of(' ')));
   const auto found = units.find(unit);

@@ -224,8 +224,9 @@ std::optional<LinkSpec> SectionChecker::read_link(const Key& key, ExprId value) 
                  fmt::format("the latency of `{}` wants a time such as `5 us`", key.name));
     return std::nullopt;
   }
-  if (!(latency.number >= 0)) {
-    read_.report(DiagId::E0304, latency.span, "a latency is at least 0");
+  constexpr double kMostLatency = 3600;  // seconds
+  if (!(latency.number >= 0 && latency.number * unit->factor <= kMostLatency)) {
+    read_.report(DiagId::E0304, latency.span, "a latency is at least 0, and at most an hour");
     return std::nullopt;
   }
   if (!bandwidth) return std::nullopt;
@@ -310,7 +311,9 @@ void SectionChecker::read_plan(const Section& s) {
   }
   if (auto value = settings.find("budget"); value != settings.end()) {
     const Key& key = *find_key(table, "budget");
-    if (expr(value->second).kind == ExprKind::kQuantity) {
+    const Expr& e = expr(strip_parens(module_.main().ast, value->second));
+    const Expr& amount = e.kind == ExprKind::kUnary && e.op == AstOp::kNeg ? expr(e.right) : e;
+    if (amount.kind == ExprKind::kQuantity) {
       plan.budget_bytes = read_.quantity(key, value->second);
     } else if (auto fraction =
                    read_.number({"budget", KeyKind::kPositive, false, {}}, value->second)) {

@@ -278,6 +278,10 @@ std::optional<std::string> ValueReader::name(const Key& key, ExprId value) {
   return std::nullopt;
 }
 
+// Of bytes, bytes a second and operations a second: what lies outside is no machine, and costs made
+// of it are no numbers.
+constexpr double kLeastAmount = 1, kMostAmount = 1e24;
+
 std::optional<double> ValueReader::quantity(const Key& key, ExprId value) {
   const Expr& e = expr(strip_parens(ast(), value));
   if (e.kind == ExprKind::kNumber) {
@@ -306,7 +310,14 @@ std::optional<double> ValueReader::quantity(const Key& key, ExprId value) {
     report(DiagId::E0304, e.span, fmt::format("`{}` is above 0", key.name));
     return std::nullopt;
   }
-  return e.number * unit->factor;
+  const double amount = e.number * unit->factor;
+  if (!(amount >= kLeastAmount && amount <= kMostAmount)) {
+    report(DiagId::E0304, e.span,
+           fmt::format("`{}` is out of range: it is {:.3g} to {:.3g} {}", key.name,
+                       kLeastAmount / unit->factor, kMostAmount / unit->factor, e.unit.text));
+    return std::nullopt;
+  }
+  return amount;
 }
 
 }  // namespace cad::frontend

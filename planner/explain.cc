@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/suggest.h"
 #include "planner/plan_text.h"
 #include "planner/priced.h"
 
@@ -19,27 +20,47 @@ struct Place {
   size_t region = 0, variable = 0;
 };
 
+// `h.3.mlp` and `h.*.mlp` as paths are written: `h.{}.mlp`.
+std::string of_all_iterations(const std::string& path) {
+  std::string out;
+  size_t begin = 0;
+  while (begin <= path.size()) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const std::string word = path.substr(begin, end - begin);
+    const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+    out += begin == 0 ? "" : ".";
+    out += (number && begin > 0) || word == "*" ? "{}" : word;
+    begin = end + 1;
+  }
+  return out;
+}
+
 class Explainer {
  public:
   explicit Explainer(const Planning& planning)
       : planning_(planning), p_(*planning.problem), g_(*planning.problem->graph) {}
 
-  // Variables whose name holds `name`, the exact ones first.
+  // Variables called `name`, then those of the layer or loop called so; without any, those whose
+  // path has it somewhere. An iteration (`h.3.mlp`, `h.*.mlp`) stands for all.
   [[nodiscard]] std::vector<Place> find(const std::string& name) const {
-    std::vector<Place> exact, part;
+    std::vector<Place> exact, inside, part;
+    const std::string wanted = lower(of_all_iterations(name));
     for (size_t r = 0; r < p_.regions.size(); ++r) {
       for (size_t v = 0; v < p_.regions[r].variables.size(); ++v) {
         const VariableInfo& info = p_.regions[r].variables[v];
         if (info.kind != VariableInfo::Kind::kSite && info.kind != VariableInfo::Kind::kParam)
           continue;
-        if (info.name == name)
+        const std::string path = lower(info.name);
+        if (path == wanted)
           exact.push_back({r, v});
-        else if (lower(info.name).find(lower(name)) != std::string::npos)
+        else if (fmt::format(".{}.", path).find(fmt::format(".{}.", wanted)) != std::string::npos)
+          inside.push_back({r, v});
+        else if (path.find(wanted) != std::string::npos)
           part.push_back({r, v});
       }
     }
-    exact.insert(exact.end(), part.begin(), part.end());
-    return exact;
+    exact.insert(exact.end(), inside.begin(), inside.end());
+    return exact.empty() ? part : exact;
   }
 
   [[nodiscard]] std::vector<std::string> names() const {
@@ -266,12 +287,20 @@ Result<std::string> explain(const Planning& planning, const std::string& name) {
     std::vector<std::string> names = explainer.names();
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
-    if (names.size() > 12) names.resize(12);
-    error.help(fmt::format("it has `{}`", fmt::join(names, "`, `")));
+    if (const auto near = suggest(name, names))
+      return error.help(fmt::format("did you mean `{}`?", *near));
+    const size_t all = names.size();
+    names.resize(std::min<size_t>(all, 12));
+    error.help(fmt::format("it has `{}`{}", fmt::join(names, "`, `"),
+                           all > 12 ? fmt::format(" and {} more", all - 12) : ""));
     return error;
   }
   std::string out;
-  for (size_t i = 0; i < std::min<size_t>(4, places.size()); ++i) out += explainer.run(places[i]);
+  constexpr size_t kShown = 4;
+  for (size_t i = 0; i < std::min(kShown, places.size()); ++i) out += explainer.run(places[i]);
+  if (places.size() > kShown)
+    out += fmt::format("and {} more of `{}`: a longer path names them\n", places.size() - kShown,
+                       name);
   return out;
 }
 

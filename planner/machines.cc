@@ -157,14 +157,20 @@ Result<Machines> program_machines(const frontend::Module& module) {
 Result<Machines> read_machines(const std::string& path, const std::string& text) {
   Sources sources;
   Diagnostics diagnostics;
-  CAD_TRY(file, frontend::load_source(sources, path, text));
+  const Result<FileId> file = frontend::load_source(sources, path, text);
+  if (!file.ok()) {
+    // its span is of a file that only lives here, and its text names the path
+    Diagnostic plain = make_error(file.error().id, file.error().message, file.error().exit_code);
+    plain.notes = file.error().notes;
+    return plain;
+  }
   NoFiles reader;
-  const auto module = frontend::check(sources, file, reader, {}, diagnostics);
+  const auto module = frontend::check(sources, *file, reader, {}, diagnostics);
   for (const Diagnostic& diagnostic : diagnostics.all()) {
     if (diag_level(diagnostic.id) != Level::kError) continue;
     // its spans are of a file that only lives here
     const int line =
-        diagnostic.primary ? sources.line_column(file, diagnostic.primary->span.begin).line : 1;
+        diagnostic.primary ? sources.line_column(*file, diagnostic.primary->span.begin).line : 1;
     Diagnostic plain = make_error(
         diagnostic.id, fmt::format("{}:{}: {}", path, line, diagnostic.message), kExitProgram);
     return plain;

@@ -77,6 +77,8 @@ TEST_F(Cost, LayersByNameAndPath) {
   ASSERT_FALSE(by_name["layers"].empty());
   EXPECT_EQ(by_name["layers"][0]["layer"], "Attention");
   // Four projections, scores and values: 8 B T D^2 + 4 B T^2 D a layer, six layers.
+  EXPECT_EQ(document(kExamples + "gpt.cad --layer h")["ops"],
+            document(kExamples + "gpt.cad --layer 'h.*'")["ops"]);
   const Output text = run("cost " + kExamples + "gpt.cad --layer Attention");
   EXPECT_TRUE(contains(text.out, "8*B*D^2*L*T + 4*B*D*L*T^2")) << text.out;
 }
@@ -102,6 +104,8 @@ TEST_F(Cost, ErrorsSayWhatToWrite) {
   fails("--sweep T=1:99999999999999999999:x2", "E0512", "past 64 bits");
   fails("--sweep T=1:2000000:+1", "E0512", "more than");
   fails("--sweep T=1,2 --sweep T=3", "E0512", "swept twice");
+  fails("--sweep T=1,2 --layer Attention", "E0503", "do not go together");
+  fails("--sweep T=1,2 --by op", "E0503", "do not go together");
   fails("--sweep H=6,7", "E0512", "has no size");
   fails("--sweep B=9000000000000000000 --sweep T=1,2", "E0512", "past 64 bits");
 }

@@ -88,11 +88,38 @@ TEST_F(Devices, AProbeOfSomebodyElsesMakingIsRead) {
   EXPECT_TRUE(contains(broken.err, "host.cad:1: `memory` has no unit")) << broken.err;
 }
 
+TEST_F(Devices, AProbesFileThatIsNoText) {
+  std::filesystem::create_directories(folder_ / "config" / "colauto");
+  write("config/colauto/host.cad", "\xff\xfe");
+  for (const char* arguments : {"devices", "devices host --gpus 2"}) {
+    const Output out = run_here(arguments);
+    EXPECT_EQ(out.status, 65) << arguments;
+    EXPECT_TRUE(contains(out.err, "host.cad is not UTF-8")) << out.err;
+  }
+}
+
+TEST_F(Devices, MeshesAsJson) {
+  const json document = json::parse(run_here("devices pairs_a100 --gpus 4 --json").out);
+  EXPECT_TRUE(fits_schema(document, "devices")) << document;
+  const json one = json::parse(run_here("devices dgx_a100 --mesh dp=2,tp=8 --json").out);
+  EXPECT_TRUE(fits_schema(one, "devices")) << one;
+  ASSERT_EQ(one["meshes"].size(), 1U);
+  const json& axes = one["meshes"][0]["axes"];
+  ASSERT_EQ(axes.size(), 2U);
+  EXPECT_EQ(axes[0]["name"], "dp");
+  EXPECT_EQ(axes[0]["levels"][0]["link"]["bandwidth"], 20e9);   // across nodes
+  EXPECT_EQ(axes[1]["levels"][0]["link"]["bandwidth"], 240e9);  // in a node
+}
+
 TEST_F(Devices, AProbeThatCannotBeWritten) {
   write("file", "");
   const Output output = run_here("probe -o file/host.cad");
   EXPECT_EQ(output.status, 1);
   EXPECT_TRUE(contains(output.err, "error[E0602]")) << output.err;
+  const Output folder = run_here("probe -o .");
+  EXPECT_EQ(folder.status, 1);
+  EXPECT_TRUE(contains(folder.err, "it is a folder")) << folder.err;
+  EXPECT_FALSE(contains(folder.err, "measuring")) << folder.err;
 }
 
 }  // namespace

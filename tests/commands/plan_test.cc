@@ -153,6 +153,40 @@ TEST_F(PlanCommand, MachinesThatAreNone) {
   expect("--cluster big --gpus 1000000", 2, "at most 131072 devices");
 }
 
+TEST_F(PlanCommand, FiguresThatAreNoMachine) {
+  const auto machine = [&](const std::string& rate, const std::string& latency) {
+    with("device d { memory: 1 GiB, f32: " + rate +
+         ", bandwidth: 1 TB/s }\ncluster c { device: d, per_node: 4, intra: link(1 GB/s, " +
+         latency + ") }");
+  };
+  for (const char* rate : {"1e300 PFLOPS", "1e-300 GFLOPS"}) {
+    machine(rate, "5 us");
+    expect("--gpus 4 --cluster c", 65, "error[E0304]: `f32` is out of range");
+  }
+  machine("1 TFLOPS", "2 h");
+  expect("--gpus 4 --cluster c", 65, "error[E0304]: a latency is at least 0, and at most an hour");
+  with("plan { budget: -1 GiB }");
+  expect("--gpus 4 --cluster dgx_a100", 65, "error[E0304]: `budget` is above 0");
+}
+
+TEST_F(PlanCommand, ThousandsOfDevicesOfThisHost) {
+  EXPECT_EQ(plan("--devices 5000 --plan dp").status, 0);
+}
+
+TEST_F(PlanCommand, WhyTakesLoopsAndIterations) {
+  const std::string at = "--gpus 2 --cluster dgx_a100 ";
+  const Output all = plan(at + "--why 'h.*'");
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(all.out.rfind("h.{}.", 0), 0U) << all.out;
+  EXPECT_EQ(plan(at + "--why h.1").out.rfind("h.{}.", 0), 0U);
+  EXPECT_EQ(plan(at + "--why h").out.rfind("h.{}.", 0), 0U);  // the loop, not all with an h
+  expect(at + "--why zzz", 2, "error[E0904]");
+  expect(at + "--why h --json", 2, "do not go together");
+  expect(at + "--json --diff p.json", 2, "do not go together");
+  write("p.json", plan(at + "--json").out);
+  expect("--plan p.json --why h", 2, "`--why` is not for a saved plan");
+}
+
 TEST_F(PlanCommand, FilesThatAreNoPlans) {
   const Output good = plan("--gpus 2 --cluster dgx_a100 --json");
   ASSERT_EQ(good.status, 0);

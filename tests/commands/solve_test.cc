@@ -113,7 +113,8 @@ TEST_F(SolveCommand, ErrorsOfFiles) {
   EXPECT_TRUE(contains(other.err, "E0822")) << other.err;
   EXPECT_EQ(run("solve").status, 2);
   EXPECT_EQ(run("solve text.json --time -1").status, 2);
-  EXPECT_EQ(run("solve text.json --gap x").status, 2);
+  for (const char* gap : {"x", "nan", "-0.1", "1.5"})
+    EXPECT_EQ(run(std::string("solve text.json --gap ") + gap).status, 2) << gap;
 }
 
 // What is no JSON is not read to its end, which it may not have; what is nested is not followed

@@ -25,6 +25,17 @@ TEST_F(Commands, NothingAndHelp) {
   EXPECT_LT(check.out.find("colauto check gpt.cad"), check.out.find("--set"));  // examples first
 }
 
+TEST_F(Commands, EmptyValuesAreNoDefaults) {
+  const std::string program = write("a.cad", kSmallProgram);
+  for (const char* flag : {"budget", "mesh", "cluster", "plan", "diff", "svg", "why"}) {
+    const Output out = run("plan " + program + " --" + flag + " ''");
+    EXPECT_EQ(out.status, 2) << flag;
+    EXPECT_TRUE(contains(out.err, std::string("`--") + flag + "` needs a value")) << out.err;
+  }
+  EXPECT_EQ(run("cost " + program + " --layer ''").status, 2);
+  EXPECT_EQ(run("probe -o ''").status, 2);
+}
+
 TEST_F(Commands, UnknownCommandAndFlag) {
   const Output command = run("chekc x.cad");
   EXPECT_EQ(command.status, 2);
