@@ -21,8 +21,8 @@ std::optional<Diagnostic> check_one_device(const CommonOptions& common, const ch
 // `--budget`: "8GiB", "512 MB", "3072" (bytes) or "60%" of this machine; 0 when not given. E0503.
 Result<int64_t> memory_budget(const CommonOptions& common);
 
-// The chosen train section, --init and --micro-batches applied (E0503). Relative names of flags are relative to the
-// current folder, those of the program to its own.
+// The chosen train section, --init and --micro-batches applied (E0503). Relative names of flags
+// are relative to the current folder, those of the program to its own.
 Result<ir::TrainSpec> train_spec(const CommonOptions& common, const LoadedProgram& program);
 std::string save_folder(const CommonOptions& common, const ir::TrainSpec& spec);  // empty: none
 std::vector<ir::InitFile> init_files(const std::vector<std::string>& flags);

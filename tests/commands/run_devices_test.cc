@@ -60,7 +60,9 @@ TEST_F(RunDevices, ComparesThePlan) {
         EXPECT_GT(op[phase]["measured_s"], 0) << flags << op;
       }
     }
-    EXPECT_NEAR(predicted, last["compute"]["predicted_s"], 1e-6 + 1e-3 * predicted);
+    // micro-batches after the first add to gradients: compute that is no op's
+    EXPECT_GT(last["compute"]["predicted_s"], 0.999 * predicted);
+    EXPECT_LT(last["compute"]["predicted_s"], 1.02 * predicted);
     EXPECT_NEAR(measured, last["compute"]["measured_s"], 1e-6 + 1e-3 * measured);
     const bool several = last["devices"] > 1;
     EXPECT_EQ(!last["collectives"].empty(), several);

@@ -115,7 +115,8 @@ TEST_F(Commands, Budgets) {
   EXPECT_TRUE(contains(with("8 GIB").err, "did you mean `GiB`?")) << with("8 GIB").err;
 }
 
-// One byte under what a run needs: the two sizes round alike and are told apart in bytes.
+// One byte under what a run of whole micro-batches needs: sizes that round alike are told apart in
+// bytes.
 TEST_F(Commands, OneByteUnder) {
   const std::string program =
       write("a.cad",
@@ -127,7 +128,8 @@ TEST_F(Commands, OneByteUnder) {
   ASSERT_EQ(plan.status, 0) << plan.err;
   const int64_t needed = json::parse(plan.out)["predicted_peak_bytes"];
   EXPECT_EQ(run("run " + program + " --budget " + std::to_string(needed)).status, 0);
-  const Output under = run("run " + program + " --budget " + std::to_string(needed - 1));
+  const Output under =
+      run("run " + program + " --micro-batches 1 --budget " + std::to_string(needed - 1));
   EXPECT_EQ(under.status, 3);
   EXPECT_TRUE(contains(
       under.err, std::to_string(needed) + " B, the budget is " + std::to_string(needed - 1) + " B"))
