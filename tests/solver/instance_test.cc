@@ -57,7 +57,7 @@ TEST(Instance, BrokenJsonNamesLineAndColumn) {
   expect_error(with("2.5", "NaN"), DiagId::E0820, "line 2, column");
   expect_error(with("2.5", "1e999"), DiagId::E0820, "line 2, column");
   expect_error(std::string(kGood).substr(0, 120), DiagId::E0820, "line 2");
-  expect_error(std::string(300000, '['), DiagId::E0820, "column");
+  expect_error(std::string(300000, '['), DiagId::E0821, "nested more than 64 deep");
   expect_error(std::string("{\"problem\": \"\xff\xfe\"}"), DiagId::E0820, "line 1");
 }
 
