@@ -19,12 +19,6 @@ int threads_of_device(int local_devices, int asked, int sharing) {
   return std::max(1, ThreadPool::available_cores() / std::max(1, local_devices * sharing));
 }
 
-Diagnostic ended_by_another(const std::string& why) {
-  Diagnostic error = make_error(DiagId::E1001, why, kExitRunFailed);
-  error.note("what was saved before is intact: `--resume` goes on from there");
-  return error;
-}
-
 namespace {
 
 class Run {

@@ -42,9 +42,6 @@ int threads_of_device(int local_devices, int asked, int sharing = 1);
 DevicesOutcome run_on_devices(World& world, int threads_per_device,
                               const std::function<Status(Device&)>& f);
 
-// E1001, for a device that ended because of another one.
-Diagnostic ended_by_another(const std::string& why);
-
 // Of what the devices of this process came to: the error that one of them came to by itself, rather
 // than that another one had one; else the first's value.
 template <class T>

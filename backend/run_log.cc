@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/plan_text.h"
+
 namespace cad::backend {
 namespace {
 
@@ -59,9 +61,9 @@ std::string short_count(double value) {
 }
 
 std::string micro_batches_text(int64_t count, int64_t rows) {
-  return count == 1
-             ? ""
-             : fmt::format(" in {} micro-batches of {} row{}", count, rows, rows == 1 ? "" : "s");
+  if (count == 1) return "";
+  return " in " +
+         planner::micro_batches_text(static_cast<double>(count), static_cast<double>(rows));
 }
 
 Result<RunLog> RunLog::open(const RunLogOptions& options) {

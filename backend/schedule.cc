@@ -340,13 +340,14 @@ void schedule(ProgramImpl& program, const Partition& partition,
     // Small collectives that go together take a little more memory than one by one; all else must
     // fit as it does in order.
     constexpr int64_t kShareOfSlack = 512;
-    const int64_t in_order = program.transient_bytes, slack = in_order / kShareOfSlack;
-    for (const int64_t more : {slack, int64_t{0}}) {
-      schedule_once(program, partition, outputs, threads, true, more);
-      if (program.transient_bytes <= in_order + more) break;
+    const int64_t in_order = program.transient_bytes;
+    bool fits = false;
+    for (const int64_t slack : {in_order / kShareOfSlack, int64_t{0}}) {
+      schedule_once(program, partition, outputs, threads, true, slack);
+      fits = program.transient_bytes <= in_order + slack;
+      if (fits) break;
     }
-    if (program.transient_bytes > in_order + slack)
-      schedule_once(program, partition, outputs, threads, false);
+    if (!fits) schedule_once(program, partition, outputs, threads, false);
   }
   for (const kernel::Kernel& kernel : partition.kernels)
     program.kernel_names.push_back(kernel.name);

@@ -219,9 +219,7 @@ bool may_fit(const planner::Plan& least, int64_t times, double budget) {
 
 // What is proven holds for all numbers of parts that were looked at.
 void join(planner::SolverReport& of, const planner::SolverReport& other) {
-  of.bound = std::min(of.bound, other.bound);
-  of.gap = (of.objective - of.bound) / of.objective;
-  of.status = of.gap <= 1e-5 ? "optimal" : of.gap <= 0.01 ? "within the gap" : "feasible";
+  of.prove(std::min(of.bound, other.bound));
   of.wall_s += other.wall_s;
 }
 

@@ -24,25 +24,32 @@ CLI::Validator at_least(int64_t least) {
   return CLI::Validator(check, "");
 }
 
-CLI::Validator finite_from_zero() {
-  const auto check = [](const std::string& text) -> std::string {
+namespace {
+
+// A number of which `wrong` says what is wrong with it, or nothing: "is below 0".
+CLI::Validator number(std::string (*wrong)(double)) {
+  const auto check = [wrong](const std::string& text) -> std::string {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return fmt::format("`{}` is not a number", text);
-    if (!std::isfinite(value)) return fmt::format("`{}` is not finite", text);
-    return value < 0 ? fmt::format("`{}` is below 0", text) : "";
+    const std::string why = text.empty() || *end != '\0' ? "is not a number" : wrong(value);
+    return why.empty() ? why : fmt::format("`{}` {}", text, why);
   };
   return CLI::Validator(check, "");
 }
 
+}  // namespace
+
+CLI::Validator finite_from_zero() {
+  return number([](double value) -> std::string {
+    if (!std::isfinite(value)) return "is not finite";
+    return value < 0 ? "is below 0" : "";
+  });
+}
+
 CLI::Validator fraction() {
-  const auto check = [](const std::string& text) -> std::string {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return fmt::format("`{}` is not a number", text);
-    return value >= 0 && value <= 1 ? "" : fmt::format("`{}` is not between 0 and 1", text);
-  };
-  return CLI::Validator(check, "");
+  return number([](double value) -> std::string {
+    return value >= 0 && value <= 1 ? "" : "is not between 0 and 1";
+  });
 }
 
 CLI::Validator thread_count() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,10 @@ bool meets(const std::vector<DimId>& a, const std::vector<DimId>& b) {
   return std::any_of(a.begin(), a.end(), [&](DimId d) { return contains(b, d); });
 }
 
+bool is_random(Op op) {
+  return std::string_view(op_family(op)) == "random";
+}
+
 std::string named(const Graph& g, NodeId id) {
   const Node& node = g.node(id);
   return fmt::format("`{}`{}", op_name(node.op),
@@ -33,7 +38,7 @@ bool counts_rows(const Graph& g, const std::vector<DimId>& batch, const Node& no
   if (node.op == Op::kIota) return contains(batch, node.attrs.dim);
   if (node.op == Op::kRepeat) return contains(batch, node.loop.dim);
   // random numbers are keyed by rows of the step along the batch dim itself, not along others
-  if (std::string(op_family(node.op)) == "random") {
+  if (is_random(node.op)) {
     const std::vector<DimId>& dims = g.type(node.results[0]).dims;
     return std::any_of(dims.begin(), dims.end(),
                        [&](DimId d) { return d != g.batch_dim && contains(batch, d); });
@@ -79,7 +84,7 @@ std::string against(const Graph& g) {
 bool evaluation_splits(const Graph& g) {
   if (!against(g).empty()) return false;
   for (const Node& node : g.nodes) {
-    if (std::string(op_family(node.op)) == "random") return false;  // keyed by rows of a batch
+    if (is_random(node.op)) return false;  // keyed by rows of a batch
   }
   for (size_t i = 0; i < g.outputs.size(); ++i) {
     if (g.outputs[i].name.rfind("value:", 0) == 0) return false;

@@ -403,4 +403,10 @@ Plan describe(const Problem& problem, const BodyPlan& plan) {
   return out;
 }
 
+void SolverReport::prove(double seconds) {
+  bound = seconds;
+  gap = (objective - bound) / objective;
+  status = gap <= 1e-5 ? "optimal" : gap <= 0.01 ? "within the gap" : "feasible";
+}
+
 }  // namespace cad::planner

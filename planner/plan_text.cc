@@ -94,11 +94,8 @@ std::string mesh_text(const Plan& plan) {
   return out;
 }
 
-// "4 micro-batches of 2 rows"
-std::string micro_batches_text(const Plan& plan) {
-  const double rows = plan.rows / plan.micro_batches;
-  return fmt::format("{} micro-batch{} of {} row{}", count_text(plan.micro_batches),
-                     plan.micro_batches == 1 ? "" : "es", count_text(rows), rows == 1 ? "" : "s");
+std::string read_in(const Plan& plan) {
+  return micro_batches_text(plan.micro_batches, plan.rows / plan.micro_batches);
 }
 
 std::string head(const Plan& plan, const std::string& program) {
@@ -126,7 +123,7 @@ std::string head(const Plan& plan, const std::string& program) {
   out += fmt::format("step    {} {}", bar(time, p.step_s), seconds_text(p.step_s));
   if (plan.rows > 0 && p.step_s > 0)
     out += fmt::format(", {} rows/s", rate_text(plan.rows / p.step_s));
-  if (plan.micro_batches > 1 && plan.rows > 0) out += fmt::format(", {}", micro_batches_text(plan));
+  if (plan.micro_batches > 1 && plan.rows > 0) out += fmt::format(", {}", read_in(plan));
   out += fmt::format("\n        {}\n", legend(time));
   const std::vector<Part> memory = {
       {'p', p.params_bytes, "parameters " + bytes_text(p.params_bytes)},
@@ -370,7 +367,7 @@ std::string plan_difference(const Plan& a, const Plan& b) {
     if (x != y) out += fmt::format("{}: {} -> {}\n", what, x, y);
   };
   line("mesh", mesh_text(a), mesh_text(b));
-  line("read in", micro_batches_text(a), micro_batches_text(b));
+  line("read in", read_in(a), read_in(b));
   line("budget", bytes_text(a.budget), bytes_text(b.budget));
   line("step", seconds_text(a.predicted.step_s), seconds_text(b.predicted.step_s));
   line("communication", seconds_text(a.predicted.exposed_comm_s),
@@ -408,6 +405,11 @@ std::string plan_difference(const Plan& a, const Plan& b) {
     if (at != v.end()) line(path, text, at->second);
   }
   return out;
+}
+
+std::string micro_batches_text(double count, double rows) {
+  return fmt::format("{} micro-batch{} of {} row{}", count_text(count), count == 1 ? "" : "es",
+                     count_text(rows), rows == 1 ? "" : "s");
 }
 
 }  // namespace cad::planner

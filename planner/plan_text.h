@@ -13,8 +13,9 @@ std::string plan_text(const Plan& plan, const std::string& program);
 // Line by line what differs; empty when nothing that matters does.
 std::string plan_difference(const Plan& a, const Plan& b);
 
-std::string seconds_text(double seconds);  // "12.3 ms"
-std::string bytes_text(double bytes);      // "3.20 GiB"
+std::string seconds_text(double seconds);                   // "12.3 ms"
+std::string bytes_text(double bytes);                       // "3.20 GiB"
+std::string micro_batches_text(double count, double rows);  // "4 micro-batches of 2 rows"
 // "B over dp, H over tp"; "whole" when no axis is used; `axes` parallel to `layout`.
 std::string layout_text(const NamedLayout& layout, const std::vector<Axis>& axes);
 

@@ -467,10 +467,8 @@ class Planner {
     } else if (!best_.feasible) {
       s.status = "infeasible";
     } else {
-      s.bound = exact ? std::min(bound, s.objective) : 0;
-      s.gap = (s.objective - s.bound) / s.objective;
+      s.prove(exact ? std::min(bound, s.objective) : 0);
       note_plain_gap(plan, exact ? plain : 0);
-      s.status = s.gap <= 1e-5 ? "optimal" : s.gap <= 0.01 ? "within the gap" : "feasible";
     }
     std::vector<std::pair<double, const char*>> parts = {
         {plan.predicted.params_bytes, "parameters"},

@@ -351,7 +351,8 @@ class Builder {
                 gradient < 0 ? stored : elements(layouts[static_cast<size_t>(gradient)]);
             c.gradients = static_cast<float>(part * 4 * summed);
             c.optimizer = static_cast<float>(part * state * updated);
-            // every micro-batch but the first adds to what is there: read once more
+            // every micro-batch but the first adds to what is there: read once more, where products
+            // do not add as they write
             if (!p_.model.epilogues)
               c.terms.compute = static_cast<float>(
                   part * 4 * summed * (p_.training.micro_batches - 1) / p_.model.memory_bandwidth);

@@ -254,8 +254,8 @@ bool segments_may_help(const Problem& p, const PriceOptions& o) {
     const RegionProblem& r = p.regions[static_cast<size_t>(p.regions[0].children[c].region)];
     // with prices of moments: at most the whole price is that of one of the loop's
     const bool moments = o.moments != nullptr;
-    const double loops = moments ? 1 : static_cast<double>(p.regions.size() - 1);
-    const double again = (moments ? 1 : o.again) * o.price / (r.trips * loops);
+    const double share = moments ? 1 : o.again / static_cast<double>(p.regions.size() - 1);
+    const double again = share * o.price / r.trips;
     double difference = moments ? -o.price / r.trips * most_moment(r) : 0;
     for (size_t v = 0; v < r.variables.size(); ++v) {
       if (static_cast<int>(v) == r.exit) continue;

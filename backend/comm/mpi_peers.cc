@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -13,7 +12,6 @@
 #include <fmt/format.h>
 
 #include "backend/comm/world.h"
-#include "backend/devices.h"
 #include "backend/interrupt.h"
 #include "base/render.h"
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/exit_code.h"
+
 namespace cad::backend {
 
 namespace {
@@ -127,6 +129,12 @@ void Communicator::work() {
     changed_.notify_all();
     lock.lock();
   }
+}
+
+Diagnostic ended_by_another(const std::string& why) {
+  Diagnostic error = make_error(DiagId::E1001, why, kExitRunFailed);
+  error.note("what was saved before is intact: `--resume` goes on from there");
+  return error;
 }
 
 }  // namespace cad::backend

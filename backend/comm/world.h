@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "backend/comm/collective.h"
+#include "base/diagnostic.h"
 
 namespace cad::backend {
 
@@ -140,5 +141,8 @@ class Communicator {
   Times times_;
   std::thread thread_;
 };
+
+// E1001, for a device that ended because of another one.
+Diagnostic ended_by_another(const std::string& why);
 
 }  // namespace cad::backend

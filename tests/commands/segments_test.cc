@@ -1,19 +1,13 @@
 // Plans whose loops run again in segments, as a user meets them: a budget that no other plan meets,
 // what `plan` says of it in words and as JSON, and running the saved plan. Without micro-batches in
 // parts, which would do instead.
-#include <cmath>
-
-#include <nlohmann/json.hpp>
-
-#include "tests/commands/command_testing.h"
+#include "tests/commands/run_devices.h"
 
 namespace cad {
 namespace {
 
-using nlohmann::json;
-
 // Small parameters, large activations, many iterations: what a loop keeps is what counts.
-const char* const kProgram = R"(dim B, D = 16, F = 32, L = 26
+const char* const kLong = R"(dim B, D = 16, F = 32, L = 26
 model Net(x: [B, D]) -> [B, D] {
   repeat L as h { x = x + (Linear[F -> D](gelu(Linear[D -> F](x))) |> dropout(0.1)) }
   return x
@@ -26,20 +20,11 @@ train net {
 }
 )";
 
-class Segments : public Commands {
+class Segments : public RunDevices {
  protected:
   void SetUp() override {
-    Commands::SetUp();
-    write("net.cad", kProgram);
-  }
-  std::vector<double> losses(const std::string& log) const {
-    std::vector<double> list;
-    std::istringstream lines(read(log));
-    for (std::string line; std::getline(lines, line);) {
-      const json event = json::parse(line);
-      if (event["event"] == "step") list.push_back(event["loss"]);
-    }
-    return list;
+    RunDevices::SetUp();
+    write("net.cad", kLong);
   }
 };
 

@@ -356,20 +356,10 @@ TEST_F(DeviceCases, WhatRunsAgainIsTheSame) {
   for (const std::vector<int>& sizes : Sizes{{2}, {2, 2}}) {
     const planner::Mesh mesh = test_mesh(sizes);
     for (const uint32_t seed : {5U, 6U}) {
-      planner::Placement placement = RandomPlacement(m.forward, m.extents, mesh, seed).make();
+      const planner::Placement placement = RandomPlacement(m.forward, m.extents, mesh, seed).make();
       std::vector<DeviceRun> runs;
       for (const ir::Saving saving : {ir::Saving::kKeep, ir::Saving::kRecompute}) {
-        const auto set = [&](planner::BodyPlacement& body) {
-          for (auto& [value, how] : body.saving) how = saving;
-          for (auto& [value, how] : body.copy_saving) how = saving;
-        };
-        set(placement.top);
-        for (auto& [node, list] : placement.top.loops) {
-          for (planner::RunPlacement& run : list) {
-            for (planner::BodyPlacement& body : run.pattern) set(body);
-          }
-        }
-        runs.push_back(run_on(m.spec, plan_from("saved", placement), 4));
+        runs.push_back(run_on(m.spec, plan_from("saved", all_saved(placement, saving)), 4));
         expect_equal(runs.back(), one, mesh.str());
       }
       expect_near(runs[0].losses, runs[1].losses, "kept and again", 1e-7);

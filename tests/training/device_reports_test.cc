@@ -40,21 +40,6 @@ class DeviceReports : public DeviceCases {
   }
 };
 
-// Saves everything or runs everything again.
-planner::Placement all_saved(planner::Placement placement, ir::Saving saving) {
-  const auto set = [&](planner::BodyPlacement& body) {
-    for (auto& [value, how] : body.saving) how = saving;
-    for (auto& [value, how] : body.copy_saving) how = saving;
-  };
-  set(placement.top);
-  for (auto& [node, list] : placement.top.loops) {
-    for (planner::RunPlacement& run : list) {
-      for (planner::BodyPlacement& body : run.pattern) set(body);
-    }
-  }
-  return placement;
-}
-
 // Collectives of a step as they start: several that join are one call.
 struct Calls {
   int64_t collectives = 0, calls = 0;
