@@ -261,8 +261,8 @@ TEST_F(RunDevices, BudgetsDownToTheLeast) {
       ASSERT_EQ(out.status, 0) << out.err;
       EXPECT_TRUE(fitted) << percent << " % fits, and more did not";
       ++ran;
-      for (const json& peak : events("n.jsonl", "end").front()["peak_bytes"])
-        EXPECT_LE(peak, budget) << percent;
+      const json end = events("n.jsonl", "end").front();
+      for (const json& peak : end["peak_bytes"]) EXPECT_LE(peak, budget) << percent;
       expect_close(losses("n.jsonl"), losses("one.jsonl"), std::to_string(percent));
     }
     EXPECT_GE(ran, 3) << devices;
