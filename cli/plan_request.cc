@@ -215,6 +215,11 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   request.budget = budget;
   CAD_TRY(meshes, meshes_of(cluster, devices, axes, named));
   request.meshes = meshes;
+  // half of the devices may be faster than all, or half of these
+  for (int64_t some = devices / 2; axes.empty() && some > 1; some /= 2) {
+    CAD_TRY(fewer, meshes_of(cluster, some, axes, named));
+    request.fewer.insert(request.fewer.end(), fewer.begin(), fewer.end());
+  }
   request.graph = graph.get();
   request.training = planner::training_of(spec, *graph);
   request.name = common.plan;

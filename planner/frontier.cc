@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 #include "planner/blend.h"
@@ -347,13 +348,15 @@ struct Search::Impl {
   // ascend() from the line's price and the plan that was found, if that leaves a gap.
   void ascend_whole(Found& found, double budget, double& bound) {
     constexpr int kFolds = 12;
+    constexpr double kFirst = 0.1;  // of a step, for as much as the budget
     const double best = found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
     const double enough = std::min(incumbent, best * (1 - tolerance / 2));
-    if (!(whole.price > 0) || !std::isfinite(budget) || !std::isfinite(best) || bound >= enough)
-      return;
+    if (!std::isfinite(budget) || !std::isfinite(best) || bound >= enough) return;
     if (found.plan.choices.empty()) return;
     if (prices.list.empty()) prices.hide = whole.hide;
-    meet(mean_moments(p, found.plan), prices.list.empty() ? whole.price : 0, prices);
+    // where what is held fits at no price, what is alive for a moment may not
+    const double first = whole.price > 0 ? whole.price : kFirst * best / budget;
+    meet(mean_moments(p, found.plan), prices.list.empty() ? first : 0, prices);
     bound = std::max(bound, ascend(found, budget, best, enough, kFolds));
   }
 
@@ -709,55 +712,81 @@ Search::Line Search::line() const {
   return impl_->whole;
 }
 
-// The bound is a concave function of the price: golden section on its logarithm, from `near` four
-// orders of magnitude downwards, as segments make memory cheap. Where the last run ended with
-// prices of moments, those: what iterations in segments have for a moment counts at its least.
+// The bound is a concave function of the price and of its parts (planner/segments.h): a search for
+// its top, one of them at a time, from `near` on. Where the last run ended with prices of moments,
+// those.
 double Search::segment_bound(const Line& line, double near, double budget, double enough,
                              int folds) {
+  constexpr double kEnd = 1.02;  // of prices
   Impl& s = *impl_;
   const double sum = s.prices.sum();
   if ((line.price == 0 && sum == 0) || !std::isfinite(budget)) return line.bound;
-  s.again = line.again;
-  s.hide = sum > 0 ? s.prices.hide : line.hide;
-  PriceOptions options = s.options(sum > 0 ? sum : line.price, kUnlimited);
-  options.any_segments = true;
+  if (!segment_parts(s.p, budget, {}, nullptr).possible) return kUnlimited;
   const Moments parts = s.parts_of(s.prices);
-  if (sum > 0) {
+  const bool priced_moments = sum > 0 && !(line.price > 0 && line.bound > s.prices.bound);
+  s.again = line.again;
+  s.hide = priced_moments ? s.prices.hide : line.hide;
+  PriceOptions options = s.options(priced_moments ? sum : line.price, kUnlimited);
+  if (priced_moments) {
     options.moments = &parts;
     near = std::min(near > 0 ? near : sum, sum);
   }
-  if (!segments_may_help(s.p, options)) return sum > 0 ? s.prices.bound : line.bound;
+  if (std::isfinite(line.bound) && !segments_may_help(s.p, options))
+    return priced_moments ? s.prices.bound : line.bound;
   double best = 0;
-  const auto bound_at = [&](double price) {
-    if (folds <= 0 || best >= enough) return best;
+  const auto bound_at = [&](double price, const SegmentWeights& weights) {
     --folds;
+    const SegmentParts divided = segment_parts(s.p, budget, weights, options.moments);
     options.price = price;
+    options.segments = &divided.prices;
     const Priced priced(s.p, options);
     if (priced.stuck()) return 0.0;
-    const double bound =
-        Impl::safe(priced.value()) - price * (sum > 0 ? budget : budget - s.floor());
+    const double floor = priced_moments ? 0 : divided.prices.moment * s.floor();
+    const double bound = Impl::safe(priced.value()) - price * (divided.room - floor);
     best = std::max(best, bound);
     return bound;
   };
-  bound_at(near);
-  constexpr double kGolden = 0.6180339887498949;
-  double low = std::log(near * 1e-4), high = std::log(near);
-  double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
-  double at_a = bound_at(std::exp(a)), at_b = bound_at(std::exp(b));
-  while (folds > 0 && best < enough) {
-    if (at_a > at_b) {
-      high = b;
-      b = a;
-      at_b = at_a;
-      a = high - kGolden * (high - low);
-      at_a = bound_at(std::exp(a));
-    } else {
-      low = a;
-      a = b;
-      at_a = at_b;
-      b = low + kGolden * (high - low);
-      at_b = bound_at(std::exp(b));
+  double price = near;
+  SegmentWeights weights = {1, 0, 0, 0, 0};
+  double top = bound_at(price, weights), factor = 4, turn = 0.5;
+  const auto attempt = [&](double next_price, const SegmentWeights& next) {
+    if (folds <= 0 || best >= enough) return false;
+    const double bound = bound_at(next_price, next);
+    if (bound <= top) return false;
+    top = bound;
+    price = next_price;
+    weights = next;
+    return true;
+  };
+  while (folds > 0 && best < enough && factor > kEnd) {
+    bool better = false;
+    for (const int sign : {1, -1}) {  // ever longer steps one way, else the other
+      if (better) break;
+      for (double f = factor; attempt(sign > 0 ? price * f : price / f, weights); f *= f)
+        better = true;
     }
+    for (size_t k = weights.size(); k-- > 0;) {
+      // more of one, the others as they are; or less of it
+      SegmentWeights next = weights;
+      next[k] += turn;
+      if (attempt(price * (1 + turn), next)) {
+        for (double& x : weights) x /= 1 + turn;
+        better = true;
+        continue;
+      }
+      if (weights[k] == 0) continue;
+      next = weights;
+      next[k] = std::max(0.0, next[k] - turn);
+      const double sum_of = std::accumulate(next.begin(), next.end(), 0.0);
+      if (sum_of <= 0) continue;
+      if (attempt(price * sum_of, next)) {
+        for (double& x : weights) x /= sum_of;
+        better = true;
+      }
+    }
+    if (better) continue;
+    factor = std::sqrt(factor);
+    turn /= 2;
   }
   return best;
 }

@@ -1,6 +1,9 @@
 // planner/moments.cc -- see moments.h.
 #include "planner/moments.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace cad::planner {
 
 namespace {
@@ -41,6 +44,16 @@ Moments mean_moments(const Problem& problem, const BodyPlan& plan) {
   for (const RegionProblem& r : problem.regions) out.emplace_back(r.variables.size(), 0.0);
   add_region(problem, 0, plan, 1, out);
   return out;
+}
+
+double least_moment(const RegionProblem& region) {
+  double most = 0;
+  for (const VariableInfo& v : region.variables) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Choice& c : v.choices) least = std::min(least, static_cast<double>(c.transient));
+    most = std::max(most, least);
+  }
+  return most;
 }
 
 }  // namespace cad::planner

@@ -17,4 +17,7 @@ using Moments = std::vector<std::vector<double>>;
 // the region. Exits of loops have none.
 Moments mean_moments(const Problem& problem, const BodyPlan& plan);
 
+// Bytes that every plan has for a moment in this region.
+double least_moment(const RegionProblem& region);
+
 }  // namespace cad::planner

@@ -72,6 +72,11 @@ class Planner {
     int64_t dropped = 0;
     bool exact = true;
     for (size_t m = 0; m < meshes.size(); ++m) {
+      if (const double least = least_of_fewer(meshes[m]); least > 0) {
+        bounds[m] = least;
+        ++dropped;
+        continue;
+      }
       const std::shared_ptr<Problem> problem = built(meshes[m]);
       if (!problem->impossible.empty()) {  // annotations that this mesh cannot honour
         impossible_ = problem->impossible;
@@ -82,7 +87,7 @@ class Planner {
           columns_ += static_cast<int64_t>(v.choices.size());
         rows_ += static_cast<int64_t>(region.variables.size() + region.pairs.size());
       }
-      if (r_.alternatives || r_.name != "auto") alternatives(problem);
+      if ((r_.alternatives && !has_fewer(meshes[m])) || r_.name != "auto") alternatives(problem);
       if (r_.name != "auto") continue;
       Search search(*problem);
       // Under a binding budget plans are found to a fraction of a percent, and a mesh that can be
@@ -215,7 +220,7 @@ class Planner {
     s.price = search.price();
     if (most_bytes(problem) <= r_.budget)
       s.segment = kInfinite;  // whatever runs in segments fits without them, and is faster so
-    else if (found.exact && std::isfinite(s.line.bound))
+    else if (found.exact)
       s.segment = search.segment_bound(s.line, s.line.price, r_.budget, enough, 1);
     s.least_peak = found.least_peak;
     s.bases = search.bases();
@@ -288,8 +293,9 @@ class Planner {
 
   // Where the gap is large, better prices for the bounds, the lowest one first.
   double close_segment_gap(const std::vector<Mesh>& meshes) {
+    constexpr int64_t kFoldsTimesChoices = 100'000;
     constexpr double kGap = 0.01;
-    constexpr int kMostMeshes = 6, kFolds = 12;
+    constexpr int kMostMeshes = 6;
     if (searched_.empty()) return kInfinite;
     const auto least = [&] {
       return std::min_element(
@@ -303,6 +309,11 @@ class Planner {
       const std::shared_ptr<Problem> problem = built(meshes[s->mesh]);
       Search search(*problem);
       double segment = 0;
+      if (s->line.price == 0) {  // it was dropped at another mesh's prices
+        search.run(r_.budget, best_.evaluation.seconds);
+        s->line = search.line();
+        s->moments = search.moment_prices();
+      }
       if (s->moments.list.empty())
         search.price_moments(s->line, r_.budget, best_.evaluation.seconds);
       else
@@ -314,7 +325,9 @@ class Planner {
         segment = search.run(kInfinite, best_.evaluation.seconds).bound;
       } else {
         const double near = std::min(std::max(s->line.price, s->moments.sum()), usual_price());
-        segment = search.segment_bound(s->line, near, r_.budget, enough, kFolds);
+        const int64_t folds =
+            std::clamp<int64_t>(kFoldsTimesChoices / choices_of(*problem), 12, 100);
+        segment = search.segment_bound(s->line, near, r_.budget, enough, static_cast<int>(folds));
       }
       if (segment <= s->segment) break;  // no price is better
       s->segment = segment;
@@ -338,6 +351,29 @@ class Planner {
     if (found.evaluation.valid) offer(found, problem, known.price);
   }
 
+  // Of PlanRequest::fewer, that is.
+  [[nodiscard]] bool has_fewer(const Mesh& mesh) const {
+    return mesh.devices() > 1 && mesh.devices() < r_.meshes[0].devices();
+  }
+
+  // Seconds that this mesh, which has fewer devices, cannot be faster than, when that is enough to
+  // leave it out: no devices are more than so many times as fast as one (smaller shapes are less
+  // efficient, and what they send counts for nothing). Caches of CPUs break that.
+  double least_of_fewer(const Mesh& mesh) {
+    if (!has_fewer(mesh)) return 0;
+    // what does not fit all devices does not fit some of them
+    if (!best_.feasible) return kInfinite;
+    if (r_.cluster.device.cpu) return 0;
+    if (one_device_ == 0) {
+      const auto one = make_mesh(r_.cluster, {{r_.meshes[0].axes[0].name, 1}});
+      if (!one.ok()) return 0;
+      const std::shared_ptr<Problem> problem = built(*one);
+      if (problem->impossible.empty()) one_device_ = Search(*problem).run(kInfinite).bound;
+    }
+    const double least = one_device_ / mesh.devices();
+    return least >= best_.evaluation.seconds ? least : 0;
+  }
+
   // One device is a candidate too: small models run fastest on one.
   std::vector<Mesh> candidates() const {
     std::vector<Mesh> meshes = r_.meshes;
@@ -349,6 +385,7 @@ class Planner {
     if (r_.name != "auto" && meshes.size() > 1) add_orders(meshes);
     std::stable_sort(meshes.begin(), meshes.end(),
                      [](const Mesh& a, const Mesh& b) { return a.axes.size() < b.axes.size(); });
+    if (r_.idle && r_.name == "auto") meshes.insert(meshes.end(), r_.fewer.begin(), r_.fewer.end());
     return meshes;
   }
 
@@ -500,6 +537,7 @@ class Planner {
   Best best_;
   std::vector<Searched> searched_;
   double least_peak_ = 0;
+  double one_device_ = 0;                         // seconds: no plan of one device is faster
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
   int64_t solver_columns_ = 0, solver_rows_ = 0;  // of what went to lp_solve
   std::vector<Alternative> alternatives_;

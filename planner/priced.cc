@@ -12,17 +12,6 @@ namespace cad::planner {
 
 namespace {
 
-// One entry an iteration.
-std::vector<const BodyPlan*> unrolled(const std::vector<Run>& runs) {
-  std::vector<const BodyPlan*> out;
-  for (const Run& run : runs) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      for (const BodyPlan& body : run.pattern) out.push_back(&body);
-    }
-  }
-  return out;
-}
-
 bool same(const BodyPlan& a, const BodyPlan& b);
 bool same(const std::vector<Run>& a, const std::vector<Run>& b) {
   if (a.size() != b.size()) return false;
@@ -42,14 +31,37 @@ bool same(const BodyPlan& a, const BodyPlan& b) {
   return true;
 }
 
-std::vector<Run> rolled(const std::vector<const BodyPlan*>& steps) {
+int64_t iterations(const Run& run) {
+  return run.count * static_cast<int64_t>(run.pattern.size());
+}
+
+// Behind the others, as one run with the last of them where they are alike.
+void append(std::vector<Run>& to, Run run) {
+  if (run.count == 0) return;
+  if (!to.empty() && to.back().pattern.size() == 1 && run.pattern.size() == 1 &&
+      same(to.back().pattern[0], run.pattern[0])) {
+    to.back().count += run.count;
+  } else {
+    to.push_back(std::move(run));
+  }
+}
+
+// The iterations from `begin` to `end`, as few runs: their cost does not depend on the counts.
+std::vector<Run> stretch(const std::vector<Run>& runs, int64_t begin, int64_t end) {
   std::vector<Run> out;
-  for (const BodyPlan* step : steps) {
-    if (!out.empty() && out.back().pattern.size() == 1 && same(out.back().pattern[0], *step)) {
-      ++out.back().count;
-    } else {
-      out.push_back({1, {*step}});
-    }
+  int64_t at = 0;
+  for (const Run& run : runs) {
+    const int64_t n = iterations(run);
+    const auto period = static_cast<int64_t>(run.pattern.size());
+    int64_t from = std::clamp<int64_t>(begin - at, 0, n);
+    const int64_t to = std::clamp<int64_t>(end - at, 0, n);
+    at += n;
+    const auto single = [&](int64_t i) {
+      append(out, {1, {run.pattern[static_cast<size_t>(i % period)]}});
+    };
+    for (; from < to && from % period != 0; ++from) single(from);
+    append(out, {(to - from) / period, run.pattern});
+    for (from += (to - from) / period * period; from < to; ++from) single(from);
   }
   return out;
 }
@@ -64,6 +76,9 @@ Priced::Priced(const Problem& p, const PriceOptions& options)
   folded_.resize(p.regions.size());
   tables_.resize(p.regions.size());
   powers_.resize(p.regions.size());
+  segmented_.assign(p.regions.size(), 0);
+  for (size_t c = 0; o_.segments != nullptr && c < p.regions[0].children.size(); ++c)
+    segmented_[static_cast<size_t>(p.regions[0].children[c].region)] = may_segment(c) ? 1 : 0;
   if (o_.only_segments) return;
   for (size_t r = p.regions.size(); r-- > 0;) fold(r);
 }
@@ -72,12 +87,21 @@ double Priced::value() const {
   return stuck_ ? 0 : static_cast<double>(folded_[0]->result().at[0]);
 }
 
-std::vector<float> Priced::priced_choices(size_t r, size_t v, bool again_run) const {
+// Of a byte that a variable of one iteration has for a moment.
+double Priced::moment_price(size_t r, size_t v, bool segment) const {
+  double part = 0;
+  if (o_.moments != nullptr && !segment)
+    part = (*o_.moments)[r][v] * (o_.segments != nullptr ? o_.segments->moment : 1);
+  if (segmented_[r] != 0 && o_.segments->inside > 0)
+    part += o_.segments->inside * o_.segments->where[r][v];
+  return part > 0 ? o_.price * part / executions(r) : 0;
+}
+
+std::vector<float> Priced::priced_choices(size_t r, size_t v, std::optional<double> segment) const {
   const RegionProblem& region = p_.regions[r];
-  const double again = r == 0 || again_run ? 0 : again_price(r);
-  const double moment_price =
-      o_.moments == nullptr || again_run ? 0 : o_.price * (*o_.moments)[r][v] / executions(r);
-  const double saved = again_run ? o_.segment_price : 1;
+  const double again = r == 0 ? 0 : again_price(r, segment.has_value());
+  const double for_a_moment = moment_price(r, v, segment.has_value());
+  const double saved = segment ? *segment : segmented_[r] != 0 ? o_.segments->plain : 1;
   std::vector<float> cost;
   const std::vector<Choice>& choices = region.variables[v].choices;
   cost.reserve(choices.size());
@@ -92,8 +116,8 @@ std::vector<float> Priced::priced_choices(size_t r, size_t v, bool again_run) co
                          static_cast<double>(c.terms.communicate) +
                          parameters_ * static_cast<double>(c.terms.parameters) +
                          static_cast<double>(c.terms.optimizer) + o_.price * held +
-                         again * static_cast<double>(c.again) + moment_price * moment +
-                         (again_run ? static_cast<double>(c.forward) : 0);
+                         again * static_cast<double>(c.again) + for_a_moment * moment +
+                         (segment ? static_cast<double>(c.forward) : 0);
     const bool allowed = moment <= o_.limit && (o_.mask == nullptr || o_.mask->choices.empty() ||
                                                 o_.mask->choices[r][v][i] != 0);
     const bool unpaid = static_cast<int>(v) == region.exit;  // the next iteration's entry
@@ -102,11 +126,11 @@ std::vector<float> Priced::priced_choices(size_t r, size_t v, bool again_run) co
   return cost;
 }
 
-FoldProblem Priced::priced_region(size_t r, bool again) const {
+FoldProblem Priced::priced_region(size_t r, std::optional<double> segment) const {
   const RegionProblem& region = p_.regions[r];
   FoldProblem f;
   for (size_t v = 0; v < region.variables.size(); ++v)
-    f.nodes.push_back(priced_choices(r, v, again));
+    f.nodes.push_back(priced_choices(r, v, segment));
   const bool copies = o_.mask == nullptr || o_.mask->copies.empty() || o_.mask->copies[r] != 0;
   for (const Pair& pair : region.pairs) {
     FoldEdge e;
@@ -118,7 +142,7 @@ FoldProblem Priced::priced_region(size_t r, bool again) const {
     if (pair.kind == Pair::Kind::kParam && parameters_ != 1) {
       for (float& x : e.cost.at) x *= static_cast<float>(parameters_);
     }
-    if (again) {
+    if (segment) {
       for (size_t i = 0; i < e.cost.at.size(); ++i) e.cost.at[i] += pair.forward.at[i];
     }
     if (!pair.alive.at.empty() && std::isfinite(o_.limit)) {
@@ -126,15 +150,14 @@ FoldProblem Priced::priced_region(size_t r, bool again) const {
         if (static_cast<double>(pair.alive.at[i]) > o_.limit) e.cost.at[i] = kNever;
       }
     }
-    const double moment_price =
-        o_.moments == nullptr || again
-            ? 0
-            : o_.price * (*o_.moments)[r][static_cast<size_t>(pair.b)] / executions(r);
-    if (!pair.alive.at.empty() && moment_price > 0 && pair.b != region.exit) {
+    const double for_a_moment = moment_price(r, static_cast<size_t>(pair.b), segment.has_value());
+    if (!pair.alive.at.empty() && for_a_moment > 0 && pair.b != region.exit) {
       for (size_t i = 0; i < e.cost.at.size(); ++i)
-        e.cost.at[i] += static_cast<float>(moment_price * static_cast<double>(pair.alive.at[i]));
+        e.cost.at[i] += static_cast<float>(for_a_moment * static_cast<double>(pair.alive.at[i]));
     }
-    const double price = o_.price * (again ? o_.segment_price : 1);
+    const double price = o_.price * (segment              ? *segment
+                                     : segmented_[r] != 0 ? o_.segments->plain
+                                                          : 1);
     if (!pair.saved.at.empty() && (price > 0 || !copies)) {
       for (size_t i = 0; i < e.cost.at.size(); ++i) {
         if (!copies && pair.saved.at[i] > 0)
@@ -166,12 +189,15 @@ FoldProblem Priced::priced_region(size_t r, bool again) const {
 }
 
 // Of a byte that runs again in one iteration of a loop.
-double Priced::again_price(size_t r) const {
-  double part = o_.again / (static_cast<double>(p_.regions.size()) - 1);
-  if (o_.moments != nullptr) {
-    part = 0;
+double Priced::again_price(size_t r, bool segment) const {
+  double part = 0;
+  if (!segment && o_.moments == nullptr)
+    part = o_.again / (static_cast<double>(p_.regions.size()) - 1);
+  if (!segment && o_.moments != nullptr) {
     for (const double x : (*o_.moments)[r]) part += x;
   }
+  if (o_.segments != nullptr) part *= o_.segments->moment;
+  if (segmented_[r] != 0) part += o_.segments->inside;
   return o_.price * part / executions(r);
 }
 
@@ -200,7 +226,7 @@ void Priced::fold(size_t r) {
     return;
   }
   tables_[r] = folded_[r]->result();
-  if (o_.any_segments) allow_segments(r);
+  if (segmented_[r] != 0) allow_segments(r);
 }
 
 bool Priced::may_segment(size_t child) const {
@@ -221,34 +247,29 @@ bool Priced::may_segment(size_t child) const {
   });
 }
 
-// An iteration of a segment starts and ends alike, runs forward twice, and its loop keeps the carry
-// before one iteration at least.
+// An iteration of a segment starts and ends alike and runs forward twice.
 void Priced::allow_segments(size_t r) {
-  for (size_t c = 0; c < p_.regions[0].children.size(); ++c) {
-    if (p_.regions[0].children[c].region != static_cast<int>(r) || !may_segment(c)) continue;
-    const Folded& segment = segment_fold(r);
-    if (segment.stuck()) {
+  const RegionProblem& region = p_.regions[r];
+  const VariableInfo& carry = region.variables[static_cast<size_t>(region.entry)];
+  double part = 0;
+  for (size_t v = 0; o_.moments != nullptr && v < region.variables.size(); ++v)
+    part += (*o_.moments)[r][v];
+  // for a moment at least this, as an iteration of the last segment has
+  const double moment = o_.segments->moment * part * least_moment(region) / region.trips;
+  std::map<float, std::unique_ptr<Folded>> folds;  // by bytes of the carry
+  for (int s = 0; s < tables_[r].rows; ++s) {
+    const auto bytes = static_cast<double>(carry.bytes[static_cast<size_t>(s)]);
+    const double more = o_.segments->carried * bytes;
+    std::unique_ptr<Folded>& fold = folds[static_cast<float>(more)];
+    if (fold == nullptr)
+      fold = std::make_unique<Folded>(priced_region(r, o_.segments->segment + more),
+                                      std::vector<int>{region.entry, region.exit});
+    if (fold->stuck()) {
       stuck_ = true;
       return;
     }
-    const RegionProblem& region = p_.regions[r];
-    const VariableInfo& carry = region.variables[static_cast<size_t>(region.entry)];
-    // for a moment at least this, as an iteration of the last segment has
-    double moment = 0;
-    for (const VariableInfo& v : region.variables) {
-      double least = static_cast<double>(kNever);
-      for (const Choice& x : v.choices) least = std::min(least, static_cast<double>(x.transient));
-      moment = std::max(moment, least);
-    }
-    double part = 0;
-    for (size_t v = 0; o_.moments != nullptr && v < region.variables.size(); ++v)
-      part += (*o_.moments)[r][v];
-    for (int s = 0; s < tables_[r].rows; ++s) {
-      const double held =
-          (static_cast<double>(carry.bytes[static_cast<size_t>(s)]) + part * moment) / region.trips;
-      tables_[r](s, s) =
-          std::min(tables_[r](s, s), segment.result()(s, s) + static_cast<float>(o_.price * held));
-    }
+    const double held = o_.price * (moment + o_.segments->carry * bytes);
+    tables_[r](s, s) = std::min(tables_[r](s, s), fold->result()(s, s) + static_cast<float>(held));
   }
 }
 
@@ -256,7 +277,7 @@ const Folded& Priced::segment_fold(size_t r) {
   segment_folds_.resize(p_.regions.size());
   if (segment_folds_[r] == nullptr) {
     const RegionProblem& region = p_.regions[r];
-    segment_folds_[r] = std::make_unique<Folded>(priced_region(r, true),
+    segment_folds_[r] = std::make_unique<Folded>(priced_region(r, o_.segment_price),
                                                  std::vector<int>{region.entry, region.exit});
   }
   return *segment_folds_[r];
@@ -295,12 +316,11 @@ const Table& Priced::power(size_t r, int64_t n) const {
 }
 
 // States of the carry from `from` to `to` in n steps, both included.
-std::vector<int> Priced::walk(size_t r, int from, int to, int64_t n) const {
-  if (n == 1) return {from, to};
+Priced::Walk Priced::walk(size_t r, int from, int to, int64_t n) const {
+  if (n == 1) return {{from, to}, {}};
   const Table& w = tables_[r];
   if (n > 4) {
-    std::vector<int> regular = regular_walk(r, from, to, n);
-    if (!regular.empty()) return regular;
+    if (auto regular = regular_walk(r, from, to, n)) return std::move(*regular);
   }
   const int64_t half = n / 2;
   const Table &left = power(r, half), &right = power(r, n - half);
@@ -308,15 +328,17 @@ std::vector<int> Priced::walk(size_t r, int from, int to, int64_t n) const {
   for (int h = 0; h < w.rows; ++h) {
     if (left(from, h) + right(h, to) < left(from, best) + right(best, to)) best = h;
   }
-  std::vector<int> path = walk(r, from, best, half);
-  const std::vector<int> rest = walk(r, best, to, n - half);
-  path.insert(path.end(), rest.begin() + 1, rest.end());
+  Walk path = walk(r, from, best, half);
+  const Walk rest = walk(r, best, to, n - half);
+  const size_t joint = path.states.size() - 1;
+  path.states.insert(path.states.end(), rest.states.begin() + 1, rest.states.end());
+  for (const auto& [at, turns] : rest.more) path.more.emplace_back(at + joint, turns);
   return path;
 }
 
-// A few steps, then one state (or two in turn) again and again, then a few steps; empty when no
+// A few steps, then one state (or two in turn) again and again, then a few steps; nothing when no
 // such walk is as good as the best one. So the plan of a thousand layers is a few runs.
-std::vector<int> Priced::regular_walk(size_t r, int from, int to, int64_t n) const {
+std::optional<Priced::Walk> Priced::regular_walk(size_t r, int from, int to, int64_t n) const {
   const Table& w = tables_[r];
   const float best = power(r, n)(from, to);
   const Table two = square(r, 1);
@@ -345,7 +367,7 @@ std::vector<int> Priced::regular_walk(size_t r, int from, int to, int64_t n) con
       }
     }
   }
-  if (at < 0 || least > best * (1 + 2e-6F)) return {};
+  if (at < 0 || least > best * (1 + 2e-6F)) return std::nullopt;
   const auto middle_of = [&](int x, int y) {
     int m = 0;
     for (int h = 0; h < w.rows; ++h) {
@@ -353,14 +375,20 @@ std::vector<int> Priced::regular_walk(size_t r, int from, int to, int64_t n) con
     }
     return m;
   };
-  std::vector<int> path = {from};
-  if (in == 2) path.push_back(middle_of(from, at));
-  if (in > 0) path.push_back(at);
+  constexpr int64_t kWritten = 16;  // of equal steps
+  Walk path{{from}, {}};
+  if (in == 2) path.states.push_back(middle_of(from, at));
+  if (in > 0) path.states.push_back(at);
   const int64_t middle = n - in - out;
   const int other = period == 2 ? middle_of(at, at) : at;
-  for (int64_t i = 0; i < middle; ++i) path.push_back(i % 2 == 0 && period == 2 ? other : at);
-  if (out == 2) path.push_back(middle_of(at, to));
-  if (out > 0) path.push_back(to);
+  if (other == at) period = 1;
+  const int64_t more = std::max<int64_t>(0, (middle - kWritten) / period);
+  for (int64_t i = 0; i < middle - more * period; ++i) {
+    if (more > 0 && i == kWritten / 2) path.more.emplace_back(path.states.size(), more);
+    path.states.push_back(i % 2 == 0 && period == 2 ? other : at);
+  }
+  if (out == 2) path.states.push_back(middle_of(at, to));
+  if (out > 0) path.states.push_back(to);
   return path;
 }
 
@@ -381,7 +409,8 @@ BodyPlan Priced::body(size_t r, const std::vector<int>& choices) const {
 }
 
 // Equal steps in a row are one run, two steps in turn a run of period two.
-std::vector<Run> Priced::runs(size_t c, const std::vector<int>& states) const {
+std::vector<Run> Priced::runs(size_t c, const Walk& walk) const {
+  const std::vector<int>& states = walk.states;
   std::vector<Run> out;
   std::map<std::pair<int, int>, BodyPlan> made;
   const auto step = [&](size_t i) -> const BodyPlan& {
@@ -390,6 +419,12 @@ std::vector<Run> Priced::runs(size_t c, const std::vector<int>& states) const {
     if (at == made.end())
       at = made.emplace(key, body(c, folded_[c]->choices({key.first, key.second}))).first;
     return at->second;
+  };
+  // turns that are not written out, of the iterations from i on
+  const auto more = [&](size_t i, size_t count) {
+    int64_t turns = 0;
+    for (const auto& [at, n] : walk.more) turns += at > i && at <= i + count ? n : 0;
+    return turns;
   };
   const size_t n = states.size() - 1;
   for (size_t i = 0; i < n;) {
@@ -401,10 +436,10 @@ std::vector<Run> Priced::runs(size_t c, const std::vector<int>& states) const {
            states[i + 2 * turns + 1] == states[i + 1] && states[i + 2 * turns + 2] == states[i])
       ++turns;
     if (same == 1 && turns > 1) {
-      out.push_back({static_cast<int64_t>(turns), {step(i), step(i + 1)}});
+      out.push_back({static_cast<int64_t>(turns) + more(i, 2 * turns), {step(i), step(i + 1)}});
       i += 2 * turns;
     } else {
-      out.push_back({static_cast<int64_t>(same), {step(i)}});
+      out.push_back({static_cast<int64_t>(same) + more(i, same), {step(i)}});
       i += same;
     }
   }
@@ -416,23 +451,22 @@ std::optional<BodyPlan> Priced::spliced(size_t child, const BodyPlan& first, con
   const RegionProblem::Child& c = p_.regions[0].children[child];
   const auto body_region = static_cast<size_t>(c.region);
   const RegionProblem& r = p_.regions[body_region];
-  const std::vector<const BodyPlan*> head = unrolled(first.loops[child]);
-  const std::vector<const BodyPlan*> tail = unrolled(last.loops[child]);
-  const auto n = static_cast<int64_t>(head.size());
+  int64_t n = 0;
+  for (const Run& run : first.loops[child]) n += iterations(run);
   if (count <= 0 || count >= n || r.entry < 0) return std::nullopt;
-  std::vector<const BodyPlan*> steps(head.begin(), head.begin() + count);
-  steps.insert(steps.end(), tail.begin() + count, tail.end());
+  std::vector<Run> steps = stretch(first.loops[child], 0, count);
+  std::vector<Run> joint = stretch(last.loops[child], count, count + 1);
   // the joint: an iteration that goes from the one's carry to the other's
   const auto entry = static_cast<size_t>(r.entry), exit = static_cast<size_t>(r.exit);
-  BodyPlan bridge;
-  const int from = steps[static_cast<size_t>(count) - 1]->choices[exit];
-  const int wanted = steps[static_cast<size_t>(count)]->choices[entry];
-  if (from != wanted) {
-    const int to = steps[static_cast<size_t>(count)]->choices[exit];
+  const int from = steps.back().pattern.back().choices[exit];
+  const std::vector<int>& wanted = joint[0].pattern[0].choices;
+  if (from != wanted[entry]) {
+    const int to = wanted[exit];
     if (tables_[body_region](from, to) == kNever) return std::nullopt;
-    bridge = body(body_region, folded_[body_region]->choices({from, to}));
-    steps[static_cast<size_t>(count)] = &bridge;
+    joint[0].pattern[0] = body(body_region, folded_[body_region]->choices({from, to}));
   }
+  append(steps, std::move(joint[0]));
+  for (Run& run : stretch(last.loops[child], count + 1, n)) append(steps, std::move(run));
   BodyPlan plan;
   FoldProblem top = priced_region(0);
   const auto fix = [&](int variable, int choice) {
@@ -441,12 +475,12 @@ std::optional<BodyPlan> Priced::spliced(size_t child, const BodyPlan& first, con
       if (static_cast<int>(i) != choice) cost[i] = kNever;
     }
   };
-  fix(c.entry, steps.front()->choices[entry]);
-  fix(c.exit, steps.back()->choices[exit]);
+  fix(c.entry, steps.front().pattern.front().choices[entry]);
+  fix(c.exit, steps.back().pattern.back().choices[exit]);
   const Folded folded(std::move(top), {});
   if (folded.stuck() || folded.result().at[0] == kNever) return std::nullopt;
   plan = body(0, folded.choices({}));
-  plan.loops[child] = rolled(steps);
+  plan.loops[child] = std::move(steps);
   return plan;
 }
 

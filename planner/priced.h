@@ -21,6 +21,19 @@ struct Mask {
   std::vector<char> copies;
 };
 
+// Of the price, where loops may have segments (planner/segments.h says why): what a byte costs that
+struct SegmentPrices {
+  double moment = 1;   // is there for a moment, as without segments
+  double plain = 1;    // such a loop saves without segments
+  double segment = 0;  // an iteration in segments saves,
+  double carried = 0;  // and more for each byte of its carry,
+  double carry = 0;    // and of the carry itself, by each iteration of a segment
+  // is there for a moment in any iteration of such a loop, a mean over the iterations, divided
+  // among variables as `where` says: its sum for a loop is 1
+  double inside = 0;
+  Moments where;
+};
+
 struct PriceOptions {
   double price = 0;  // seconds a byte
   // Choices whose momentary memory is above this are left out.
@@ -38,9 +51,9 @@ struct PriceOptions {
   // Of the price: what a byte costs that a loop saves while its segments run again (Run::segment).
   double segment_price = 0;
   bool only_segments = false;  // nothing but segment_body() will be asked
-  // Equal iterations may run again in segments that take no memory but a part of one carry: what
-  // value() then gives is a bound on plans with segments and without. Nothing else may be asked.
-  bool any_segments = false;
+  // Equal iterations may run again in segments: what value() then gives is a bound on plans with
+  // segments and without. Nothing else may be asked.
+  const SegmentPrices* segments = nullptr;
 };
 
 class Priced {
@@ -64,19 +77,28 @@ class Priced {
   [[nodiscard]] std::optional<BodyPlan> segment_body(size_t child, int state);
 
  private:
-  [[nodiscard]] FoldProblem priced_region(size_t r, bool again = false) const;
-  [[nodiscard]] std::vector<float> priced_choices(size_t r, size_t v, bool again = false) const;
+  // `segment`: of iterations in segments, where a byte that they save costs that part of the price.
+  [[nodiscard]] FoldProblem priced_region(size_t r, std::optional<double> segment = {}) const;
+  [[nodiscard]] std::vector<float> priced_choices(size_t r, size_t v,
+                                                  std::optional<double> segment) const;
   const Folded& segment_fold(size_t r);
+  [[nodiscard]] double moment_price(size_t r, size_t v, bool segment) const;
   [[nodiscard]] double executions(size_t r) const;
-  [[nodiscard]] double again_price(size_t r) const;
+  [[nodiscard]] double again_price(size_t r, bool segment) const;
   void fold(size_t r);
   void allow_segments(size_t r);
   const Table& square(size_t r, size_t k) const;
   const Table& power(size_t r, int64_t n) const;
-  [[nodiscard]] std::vector<int> walk(size_t r, int from, int to, int64_t n) const;
-  [[nodiscard]] std::vector<int> regular_walk(size_t r, int from, int to, int64_t n) const;
+  // States of a loop's carry before, between and after its iterations. Of many equal steps, or two
+  // in turn, a few are written out: `more` says how many more turns there are at a position.
+  struct Walk {
+    std::vector<int> states;
+    std::vector<std::pair<size_t, int64_t>> more;
+  };
+  [[nodiscard]] Walk walk(size_t r, int from, int to, int64_t n) const;
+  [[nodiscard]] std::optional<Walk> regular_walk(size_t r, int from, int to, int64_t n) const;
   [[nodiscard]] BodyPlan body(size_t r, const std::vector<int>& choices) const;
-  [[nodiscard]] std::vector<Run> runs(size_t c, const std::vector<int>& states) const;
+  [[nodiscard]] std::vector<Run> runs(size_t c, const Walk& walk) const;
 
   const Problem& p_;
   PriceOptions o_;
@@ -86,6 +108,7 @@ class Priced {
   std::vector<std::unique_ptr<Folded>> segment_folds_;            // by region, when asked for
   mutable std::vector<std::vector<Table>> powers_;                // squares
   mutable std::map<std::pair<size_t, int64_t>, Table> products_;  // any power that was asked for
+  std::vector<char> segmented_;  // by region: its iterations may be in segments
   bool stuck_ = false;
 };
 

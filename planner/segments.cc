@@ -6,8 +6,10 @@
 #include "planner/segments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "planner/segment_runs.h"
 
@@ -231,6 +233,58 @@ double most_moment(const RegionProblem& r) {
   return most;
 }
 
+// Bytes: no plan holds less, besides what is saved.
+double least_held(const Problem& p) {
+  double total = 0;
+  for (size_t i = 0; i < p.regions.size(); ++i) {
+    double times = p.regions[i].trips;
+    for (auto at = static_cast<int>(i); at != 0;) {
+      const auto outer =
+          std::find_if(p.regions.begin(), p.regions.end(), [&](const RegionProblem& r) {
+            return std::any_of(r.children.begin(), r.children.end(),
+                               [&](const RegionProblem::Child& c) { return c.region == at; });
+          });
+      at = static_cast<int>(outer - p.regions.begin());
+      if (at != 0) times *= outer->trips;
+    }
+    for (const VariableInfo& v : p.regions[i].variables) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const Choice& c : v.choices)
+        least =
+            std::min(least, static_cast<double>(c.parameters) + static_cast<double>(c.gradients) +
+                                static_cast<double>(c.optimizer));
+      if (std::isfinite(least)) total += times * least;
+    }
+  }
+  return total;
+}
+
+// Parts of 1: as given, else all of it the variable that has most for a moment at least.
+std::vector<double> variables_of(const RegionProblem& r, const Moments* where, size_t region) {
+  std::vector<double> parts(r.variables.size(), 0.0);
+  double sum = 0;
+  if (where != nullptr) {
+    parts = (*where)[region];
+    for (const double x : parts) sum += x;
+  }
+  if (sum > 0) {
+    for (double& x : parts) x /= sum;
+    return parts;
+  }
+  size_t most = 0;
+  double bytes = -1;
+  for (size_t v = 0; v < r.variables.size(); ++v) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Choice& c : r.variables[v].choices)
+      least = std::min(least, static_cast<double>(c.transient));
+    if (static_cast<int>(v) == r.exit || least <= bytes) continue;
+    bytes = least;
+    most = v;
+  }
+  parts[most] = 1;
+  return parts;
+}
+
 }  // namespace
 
 std::optional<Segmented> with_segments(const Problem& problem, const PriceOptions& options,
@@ -243,6 +297,62 @@ std::optional<Segmented> with_segments(const Problem& problem, const PriceOption
   const BodyPlan once = segmenter.best()->plan;
   segmenter.take(once, 3);
   return segmenter.best();
+}
+
+SegmentParts segment_parts(const Problem& p, double budget, SegmentWeights weights,
+                           const Moments* where) {
+  constexpr double kSteep[] = {0, 0.6, 0.95};  // where between the two ends of (1..3)
+  PriceOptions none;
+  none.only_segments = true;
+  const Priced loops(p, none);
+  double carry = 0, moment = 0, n = 0, trips = 1;
+  size_t region = 0;
+  for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
+    if (!loops.may_segment(c)) continue;
+    region = static_cast<size_t>(p.regions[0].children[c].region);
+    const RegionProblem& r = p.regions[region];
+    const double least = least_moment(r);
+    moment = n == 0 ? least : std::min(moment, least);
+    const VariableInfo& entry = r.variables[static_cast<size_t>(r.entry)];
+    for (const float bytes : entry.bytes) carry = std::max(carry, static_cast<double>(bytes));
+    for (const Choice& x : entry.choices) carry = std::max(carry, static_cast<double>(x.saved));
+    trips = r.trips;
+    n += 1;
+  }
+  SegmentParts parts;
+  parts.room = budget;
+  const double most = budget - least_held(p) - moment;  // D
+  parts.possible = n == 0 || most >= 0;
+  if (n == 0) return parts;
+  if (n > 1 || carry <= 0 || most <= 0)  // of several loops the mean of what holds for each
+    weights = {weights[0], carry <= 0 || most <= 0 ? 0 : weights[1], 0, 0, 0};
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (!(sum > 0))
+    weights = {1, 0, 0, 0, 0};
+  else
+    for (double& x : weights) x /= sum;
+  SegmentPrices& prices = parts.prices;
+  prices.moment = prices.plain = weights[0];
+  prices.carry = weights[0] / trips;
+  for (size_t k = 0; k < 3; ++k) {
+    const double part = weights[k + 1];
+    if (part <= 0) continue;
+    const double low = 1 / (most + carry), high = 2 / (most + 2 * carry);
+    const double b = low + (high - low) * kSteep[k];
+    const double left = std::max(0.0, most - b * (most * most / 2 + carry * most));
+    const double a = k == 0 ? 1 : std::clamp(b * (carry + std::sqrt(2 * left / b)), 0.0, 1.0);
+    prices.moment += part * a;
+    prices.plain += part * a;
+    prices.carried += part * b / n;
+    parts.room -= part * (1 - a) * moment;
+  }
+  prices.plain += weights[4] / trips;
+  prices.segment = weights[4] / trips;
+  prices.inside = weights[4];
+  if (prices.inside <= 0) return parts;
+  for (const RegionProblem& r : p.regions) prices.where.emplace_back(r.variables.size(), 0.0);
+  prices.where[region] = variables_of(p.regions[region], where, region);
+  return parts;
 }
 
 bool segments_may_help(const Problem& p, const PriceOptions& o) {

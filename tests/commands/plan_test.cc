@@ -294,6 +294,31 @@ TEST_F(PlanCommand, IdleDevicesAreSaid) {
       << out.out;
 }
 
+// Half of the devices may be faster than all of them, and more are never slower than fewer.
+TEST_F(PlanCommand, SomeDevicesStayIdle) {
+  double before = 1e300;
+  int some = 0;
+  for (const std::string gpus : {"1", "2", "4", "8"}) {
+    const Output out = plan("--json --cluster pairs_a100 --set B=16384 --gpus " + gpus);
+    ASSERT_EQ(out.status, 0) << out.err;
+    const json document = json::parse(out.out);
+    EXPECT_EQ(document["offered"], std::stoi(gpus));
+    const double step = document["predicted"]["step_s"];
+    EXPECT_LE(step, before * 1.005) << gpus;
+    before = step;
+    const int devices = document["devices"];
+    some += devices > 1 && devices < std::stoi(gpus) ? 1 : 0;
+    if (devices == std::stoi(gpus)) continue;
+    const Output table = plan("--cluster pairs_a100 --set B=16384 --gpus " + gpus);
+    EXPECT_TRUE(
+        contains(table.out, "net.cad: " + std::to_string(devices) + " of " + gpus + " devices"));
+    EXPECT_TRUE(
+        contains(table.out, "a step on more than " + std::to_string(devices) + " would be slower"))
+        << table.out;
+  }
+  EXPECT_GE(some, 1);
+}
+
 TEST_F(PlanCommand, SlowStepsHaveDigits) {
   with(
       "device slow { memory: 80 GiB, f32: 0.001 TFLOPS, bandwidth: 1 GB/s }\n"

@@ -77,41 +77,6 @@ TEST(DenseLayers, BatchOnOneAxisHiddenOnTheOther) {
   }
 }
 
-// Batch on the dear axis, weights on the cheap one, when that is cheaper; swap the speeds and the
-// plan follows.
-TEST(DenseLayers, PlansFollowTheLinks) {
-  const std::string text = dense_layers(4, 64, 64, false);
-  const auto axis_of_weights = [&](const Link& inner, const Link& outer) {
-    Cluster c = equal_links(2);
-    c.nodes = 2;
-    c.intra = inner;
-    c.inter = outer;
-    auto p = planned(text);
-    const Problem problem =
-        make_problem(p->sites, mesh_of(c, {2, 2}), p->training, communication_only());
-    Search search(problem);
-    const Plan plan = describe(problem, search.run(kInfinite).plan);
-    std::vector<double> bytes(2, 0);
-    for (const PlanCollective& k : plan.collectives) {
-      if (k.axis == "x") bytes[0] += k.bytes * k.count;
-      if (k.axis == "y") bytes[1] += k.bytes * k.count;
-    }
-    return bytes;
-  };
-  const auto fast_inside = axis_of_weights(Link{100, 0}, Link{1, 0});
-  EXPECT_LE(fast_inside[0], fast_inside[1]);
-}
-
-// With a latency that dwarfs the work, fewer messages win; without it, bytes count.
-TEST(DenseLayers, Latency) {
-  CostModel model = communication_only();
-  model.every_contraction = false;
-  const std::string text = dense_layers(3, 64, 16, false);
-  const Found found = best(text, mesh_of(equal_links(4, 10e9, 100e-6), {4}), model);
-  // everything the same on all devices: the gradients' sum is one message a weight at most
-  EXPECT_LE(found.evaluation.seconds, 3 * 2 * 3 * 100e-6 + 2e-3);
-}
-
 std::string looped(int iterations, int batch, int width) {
   return "dim B, D = " + std::to_string(width) + ", L = " + std::to_string(iterations) +
          "\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat L as h {\n"
