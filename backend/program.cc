@@ -74,7 +74,7 @@ void block_text(const ProgramImpl& p, int32_t block, int indent, std::string& ou
     } else {
       out += i.kind == Instruction::Kind::kCopy ? "copy" : info.name;
     }
-    if (i.accumulate) out += " (adds)";
+    if (i.adds != Adds::kNo) out += " (adds)";
     for (const Address& a : i.operands) out += " " + address_text(p, a);
     if (i.scratch.valid()) out += " scratch " + address_text(p, i.scratch);
     if (!info.scope.empty()) out += "  # " + info.scope;

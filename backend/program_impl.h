@@ -40,6 +40,13 @@ struct Checked {
   ir::ValueId value;
 };
 
+// Whether an instruction adds to what lies at its result's place.
+enum class Adds : uint8_t {
+  kNo,
+  kWhenAccumulating,  // when Run::accumulate is set
+  kAlways             // to what an earlier instruction of the same run wrote there
+};
+
 struct Instruction {
   enum class Kind : uint8_t {
     kKernel,
@@ -59,10 +66,10 @@ struct Instruction {
   std::vector<Address> operands;
   std::vector<char> writes;  // parallel to operands: 1 where one is written
   Address scratch;
-  int32_t step = 0;         // of its region's steps, in the schedule's order
-  int32_t detail = -1;      // index into calls, gemms, attentions, routines, copies, .. by kind
-  int32_t info = -1;        // index into Program::steps()
-  bool accumulate = false;  // kContract, kCopy: adds to the result when Run::accumulate is set
+  int32_t step = 0;       // of its region's steps, in the schedule's order
+  int32_t detail = -1;    // index into calls, gemms, attentions, routines, copies, .. by kind
+  int32_t info = -1;      // index into Program::steps()
+  Adds adds = Adds::kNo;  // kContract, kScatterAdd, kCopy
   // kLoop
   int32_t block = -1;
   int32_t level = 0;

@@ -1,8 +1,9 @@
 // backend/schedule.cc -- one Scheduler walks the regions, a Block each. The order of steps is the
 // partition's. A value is placed, in this order of preference,
 //   1. where it has to be in the end: an output's buffer, a loop's carry, its slice of a stack;
-//   2. in the buffer of an operand that dies at the step and may be overwritten;
-//   3. in a buffer of its own.
+//   2. where the sum lies that it is a term of (backend/schedule_sums.cc);
+//   3. in the buffer of an operand that dies at the step and may be overwritten;
+//   4. in a buffer of its own.
 // The instructions themselves: backend/schedule_steps.cc.
 #include "backend/schedule.h"
 
@@ -60,19 +61,38 @@ void Scheduler::place_inputs() {
   }
 }
 
-// Definitions and last uses. A view's use is its base's.
-void Scheduler::analyse(const RegionState& r, const std::vector<Step>& steps) {
-  for (size_t s = 0; s < steps.size(); ++s) {
-    if (steps[s].kind == Step::Kind::kView) continue;
-    for (const ValueId v : steps[s].inputs) {
+void Scheduler::count_uses(ir::RegionId region, const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    if (step.kind == Step::Kind::kView) continue;
+    for (const ValueId v : step.inputs) {
       CAD_CHECK(base(v).valid(), "step reads value {} `{}`, which is not stored", v.index,
                 name_of(graph_, v));
-      last_use_[index(base(v))] = static_cast<int32_t>(s);
       ++uses_[index(base(v))];
     }
+  }
+  for (const ValueId v : graph_.region(region).results) ++uses_[index(base(v))];
+}
+
+// Definitions and last uses. A view's use is its base's.
+void Scheduler::analyse(const std::vector<Step>& steps) {
+  for (size_t s = 0; s < steps.size(); ++s) {
+    if (steps[s].kind == Step::Kind::kView) continue;
+    for (const ValueId v : steps[s].inputs) last_use_[index(base(v))] = static_cast<int32_t>(s);
     for (const ValueId v : steps[s].outputs) def_step_[index(v)] = static_cast<int32_t>(s);
   }
-  for (const ValueId v : graph_.region(r.region).results) ++uses_[index(base(v))];
+}
+
+// The value that a view shows as it lies, under other names at most; of other views they
+// themselves.
+ValueId Scheduler::whole(ValueId v) const {
+  const ValueId of = base(v);
+  if (!of.valid() || of == v || layout(v).offset != 0 || bytes(of) != bytes(v)) return v;
+  if (graph_.type(of).dtype != graph_.type(v).dtype) return v;
+  const std::vector<int64_t> extents = ir::extents_of(graph_, graph_.type(v), program_.bindings);
+  int64_t stride = 1;
+  for (size_t d = extents.size(); d-- > 0; stride *= extents[d])
+    if (extents[d] != 1 && layout(v).strides[d] != stride) return v;
+  return of;
 }
 
 // Can v be written to its destination at once? Not when it is a view or argument, when something
@@ -82,13 +102,9 @@ bool Scheduler::may_go_direct(const RegionState& r, const std::vector<Step>& ste
   const int32_t def = def_step_[index(v)];
   if (base(v) != v || def < 0 || def >= r.end || direct_[index(v)] != nullptr) return false;
   const Step& step = steps[static_cast<size_t>(def)];
-  if (d.accumulate) {
-    if (uses_[index(v)] != 1) return false;
-    if (step.kind == Step::Kind::kContract) return true;
-    if (step.kind != Step::Kind::kLoop) return false;
-    const ir::Loop& loop = node_of(step).loop;
-    return graph_.value(v).result >= loop.carries;  // collected: its slices are added in the body
-  }
+  if (d.adds != Adds::kNo && uses_[index(v)] != 1) return false;
+  if (const Sum* sum = sum_at(step)) return sum_may_go_direct(*sum, d);
+  if (d.adds != Adds::kNo) return can_add(step, v);
   if (!d.occupant.valid()) return true;
   if (in_flight(d.occupant, def)) return false;
   const int32_t needed = last_use_[index(d.occupant)];
@@ -121,9 +137,14 @@ void Scheduler::go_direct(const RegionState& r, const std::vector<Step>& steps, 
                           const Destination& d) {
   direct_[index(v)] = &d;
   places_[index(v)] = d.place;
-  if (d.occupant.valid() || d.accumulate) return;
   const int32_t def = def_step_[index(v)];
   const Step& step = steps[static_cast<size_t>(def)];
+  if (const Sum* sum = sum_at(step)) {
+    const std::vector<ValueId>& terms = sum->copied;
+    const bool begun = std::find(terms.begin(), terms.end(), d.occupant) != terms.end();
+    return place_sum(*sum, d.place, begun ? Adds::kAlways : d.adds);
+  }
+  if (d.occupant.valid() || d.adds != Adds::kNo) return;
   // Collectives move: what is in flight is nobody else's place.
   const auto fixed = [&](const Step& s) { return s.kind != Step::Kind::kCollective; };
   if (step.kind == Step::Kind::kLoop || !fixed(step)) return;
@@ -156,8 +177,8 @@ void Scheduler::choose_destinations(const RegionState& r, const std::vector<Step
     const ValueId v = results[i];
     const Destination& d = destinations[i];
     if (copied_early(v, d) || passed_on(v, d)) continue;
-    if (may_go_direct(r, steps, v, d)) {
-      go_direct(r, steps, v, d);
+    if (may_go_direct(r, steps, whole(v), d)) {
+      go_direct(r, steps, whole(v), d);
     } else {
       last_use_[index(base(v))] = r.end;
     }
@@ -204,6 +225,7 @@ bool Scheduler::take_over(const RegionState& r, const Step& step, int32_t at, si
 void Scheduler::place_outputs(const RegionState& r, const Step& step, int32_t at) {
   for (size_t o = 0; o < step.outputs.size(); ++o) {
     const ValueId v = step.outputs[o];
+    place_term(r, step, v, at);
     if (places_[index(v)].valid() || take_over(r, step, at, o)) continue;
     places_[index(v)] =
         new_buffer(r, bytes(v), at, last_use_[index(v)], name_of(graph_, v), node_of(step).scope);
@@ -231,6 +253,11 @@ void Scheduler::lay_out(const RegionState& r) {
 
 int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>& destinations,
                             int32_t depth, double times) {
+  {
+    const std::vector<Step>& unmoved = partition_.regions[static_cast<size_t>(region.index)].steps;
+    count_uses(region, unmoved);
+    find_sums(region, unmoved, destinations);
+  }
   const std::vector<Step> steps = started_early(region);
   RegionState r;
   r.region = region;
@@ -239,7 +266,7 @@ int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>&
   r.times = times;
   r.end = static_cast<int32_t>(steps.size());
   program_.blocks.emplace_back();
-  analyse(r, steps);
+  analyse(steps);
   choose_awaits(r, steps);
   choose_destinations(r, steps, destinations);
   if (region.index != 0) {
@@ -255,6 +282,8 @@ int32_t Scheduler::block_of(ir::RegionId region, const std::vector<Destination>&
     if (steps[s].kind == Step::Kind::kView) continue;
     if (steps[s].kind == Step::Kind::kLoop) {
       step_loop(r, steps[s], at);
+    } else if (const Sum* sum = sum_at(steps[s])) {
+      step_sum(r, steps[s], *sum);
     } else {
       step_work(r, steps[s], at);
     }
@@ -321,7 +350,7 @@ void schedule_once(ProgramImpl& program, const Partition& partition,
   std::vector<Destination> destinations(outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o) {
     destinations[o].place.root = 1 + static_cast<int32_t>(program.graph.inputs.size() + o);
-    destinations[o].accumulate = outputs[o].accumulate;
+    if (outputs[o].accumulate) destinations[o].adds = Adds::kWhenAccumulating;
     if (outputs[o].aliased_input >= 0) {
       destinations[o].occupant =
           program.graph.inputs[static_cast<size_t>(outputs[o].aliased_input)].value;

@@ -47,11 +47,14 @@ struct Scheduler::Lives {
     for (const ValueId v : s.graph_.region(region).results)
       last[index(s.base(v))] = static_cast<int32_t>(steps.size()) - 1;
     for (const Step& step : steps) {
+      const Sum* sum = s.sum_at(step);
       for (const ValueId v : step.outputs) {
-        if (made[index(v)] < 0) continue;
+        if (made[index(v)] < 0 || s.sum_with(v) != nullptr) continue;  // terms lie where the sum is
         const int64_t size = s.bytes(v);
-        for (int32_t at = made[index(v)]; at <= last[index(v)]; ++at)
-          bytes[static_cast<size_t>(at)] += size;
+        int32_t first = made[index(v)];
+        if (sum != nullptr)
+          for (const ValueId term : sum->direct) first = std::min(first, made[index(term)]);
+        for (int32_t at = first; at <= last[index(v)]; ++at) bytes[static_cast<size_t>(at)] += size;
       }
     }
     for (const int64_t b : bytes) peak = std::max(peak, b);

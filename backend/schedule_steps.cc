@@ -62,21 +62,21 @@ int32_t Scheduler::add_info(const RegionState& r, const Step& step, const std::s
 }
 
 void Scheduler::add_copy(const RegionState& r, const Address& from, const Address& to,
-                         int64_t count, ir::DType dtype, bool accumulate, int32_t info) {
+                         int64_t count, ir::DType dtype, Adds adds, int32_t info) {
   Instruction copy;
   copy.kind = Instruction::Kind::kCopy;
   copy.operands = {from, to};
   copy.writes = {0, 1};
   copy.detail = static_cast<int32_t>(program_.copies.size());
-  copy.accumulate = accumulate;
+  copy.adds = adds;
   copy.info = info;
   program_.copies.push_back({count, dtype});
   add(r, std::move(copy));
 }
 
-void Scheduler::add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate,
+void Scheduler::add_copy(const RegionState& r, ValueId from, const Address& to, Adds adds,
                          int32_t info) {
-  add_copy(r, element(from), to, elements(from), graph_.type(from).dtype, accumulate, info);
+  add_copy(r, element(from), to, elements(from), graph_.type(from).dtype, adds, info);
 }
 
 // What debug_nan compares: float operands and results, and whether -inf may come into being here.
@@ -162,8 +162,7 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
       made.detail = static_cast<int32_t>(program_.gemms.size());
       program_.gemms.push_back(gemm_of(graph_, node, partition_.layouts, program_.bindings));
       flops = program_.gemms.back().flops();
-      const Destination* direct = direct_[index(step.outputs[0])];
-      made.accumulate = direct != nullptr && direct->accumulate;
+      made.adds = adds_of(step.outputs[0]);
       break;
     }
     case Step::Kind::kAttention:
@@ -179,6 +178,7 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
     }
     case Step::Kind::kScatterAdd:
       routine(Instruction::Kind::kScatterAdd, plan_scatter_add(graph_, node, program_.bindings));
+      made.adds = adds_of(step.outputs[0]);
       break;
     case Step::Kind::kTopK:
       routine(Instruction::Kind::kTopK, plan_top_k(graph_, node, program_.bindings));
@@ -235,6 +235,7 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
   for (size_t i = 0; i < node.results.size(); ++i) {
     const ValueId result = node.results[i];
     const bool carried = i < carries;
+    place_term(r, step, result, at);
     Address& place = places_[index(result)];
     bool filled = false;
     if (!place.valid() && carried) {
@@ -257,7 +258,7 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
                          node.scope);
     }
     filled |= carried && element(node.operands[i]) == place;
-    if (carried && !filled) add_copy(r, node.operands[i], place, false, made.info);
+    if (carried && !filled) add_copy(r, node.operands[i], place, Adds::kNo, made.info);
     Destination& d = destinations[i];
     d.place = place;
     if (carried) {
@@ -266,8 +267,7 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
     } else {
       const int64_t slice = bytes(body.results[i]);
       d.place.numbers.emplace_back(r.depth, slice);
-      const Destination* direct = direct_[index(result)];
-      d.accumulate = direct != nullptr && direct->accumulate;
+      d.adds = adds_of(result);
     }
   }
   for (size_t i = carries; i < node.operands.size(); ++i) {
@@ -309,13 +309,13 @@ void Scheduler::copies(const RegionState& r, const std::vector<Destination>& des
   for (size_t i = 0; i < results.size(); ++i) {
     const ValueId v = results[i];
     const Destination& d = destinations[i];
-    if (copied_early(v, d) != early || passed_on(v, d) || direct_[index(v)] == &d) continue;
+    if (copied_early(v, d) != early || passed_on(v, d) || direct_[index(whole(v))] == &d) continue;
     Address from = element(v);
     const bool occupied = std::any_of(destinations.begin(), destinations.end(),
                                       [&](const Destination& x) { return x.occupant == base(v); });
     if (occupied && !early) {
       const Address aside = new_buffer(r, bytes(v), r.end, r.end, name_of(graph_, v), "");
-      add_copy(r, from, aside, elements(v), graph_.type(v).dtype, false, info_index);
+      add_copy(r, from, aside, elements(v), graph_.type(v).dtype, Adds::kNo, info_index);
       from = aside;
     }
     info.bytes += 2.0 * static_cast<double>(bytes(v));
@@ -326,7 +326,7 @@ void Scheduler::copies(const RegionState& r, const std::vector<Destination>& des
   for (const Move& move : moves) {
     const ValueId v = results[move.result];
     const Destination& d = destinations[move.result];
-    add_copy(r, move.from, d.place, elements(v), graph_.type(v).dtype, d.accumulate, info_index);
+    add_copy(r, move.from, d.place, elements(v), graph_.type(v).dtype, d.adds, info_index);
   }
 }
 

@@ -1,9 +1,12 @@
 // backend/scheduler.h -- the class behind backend/schedule.h; schedule.cc decides on places,
-// schedule_steps.cc makes the instructions, schedule_comm.cc moves collectives apart from their
-// awaits. Private to these three.
+// schedule_sums.cc on those of sums, schedule_steps.cc makes the instructions, schedule_comm.cc
+// moves collectives apart from their awaits. Private to these four.
 #pragma once
 
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +21,17 @@ using ir::ValueId;
 // Where a region's result must be when the region ends.
 struct Destination {
   Address place;
-  bool accumulate = false;
+  Adds adds = Adds::kNo;
   ValueId occupant;  // an argument (or input) that lives there until it is overwritten
+};
+
+// A value that a step makes by nothing but adding others, of which some can be added to its place
+// by the steps that make them: the adding step itself has nothing left to do but to add the others.
+struct Sum {
+  ValueId value;
+  std::vector<ValueId> direct;  // by their own steps: products, rows by index, slices of loops
+  std::vector<ValueId> copied;  // by the sum's step
+  std::vector<ValueId> inner;   // terms that are such sums: their direct terms are among these
 };
 
 // What is known about one region while its block is made.
@@ -83,11 +95,17 @@ class Scheduler {
   [[nodiscard]] int64_t bytes(ValueId v) const {
     return elements(v) * ir::dtype_bytes(graph_.type(v).dtype);
   }
+  // How the step that makes a value, or the body whose slices it is made of, writes it.
+  [[nodiscard]] Adds adds_of(ValueId v) const {
+    const Destination* direct = direct_[index(v)];
+    return direct == nullptr ? Adds::kNo : direct->adds;
+  }
   [[nodiscard]] const ir::Node& node_of(const Step& step) const {
     return graph_.node(step.nodes.front());
   }
 
-  void analyse(const RegionState& r, const std::vector<Step>& steps);
+  void count_uses(ir::RegionId region, const std::vector<Step>& steps);
+  void analyse(const std::vector<Step>& steps);
   // A carry that is handed on unchanged. An argument that goes to memory of its own: copied first,
   // so that its place may be overwritten (the input of a layer, saved for the backward pass).
   [[nodiscard]] bool passed_on(ValueId v, const Destination& d) const {
@@ -100,9 +118,26 @@ class Scheduler {
                  const Destination& d);
   void choose_destinations(const RegionState& r, const std::vector<Step>& steps,
                            const std::vector<Destination>& destinations);
-  bool may_go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v,
-                     const Destination& d);
+  [[nodiscard]] bool may_go_direct(const RegionState& r, const std::vector<Step>& steps, ValueId v,
+                                   const Destination& d);
 
+  // schedule_sums.cc: terms that are added where their sum lies.
+  [[nodiscard]] std::vector<ValueId> terms_of(const Step& step) const;
+  [[nodiscard]] bool can_add(const Step& step, ValueId v) const;
+  [[nodiscard]] std::optional<Sum> sum_of(const Step& step,
+                                          const std::map<int32_t, const Step*>& made) const;
+  void find_sums(ir::RegionId region, const std::vector<Step>& steps,
+                 const std::vector<Destination>& destinations);
+  // The sum that a step makes, or that a value is a direct term of; nullptr: none.
+  [[nodiscard]] const Sum* sum_at(const Step& step) const;
+  [[nodiscard]] const Sum* sum_with(ValueId term) const;
+  [[nodiscard]] int32_t begun(const Sum& sum) const;  // the step of its first direct term
+  [[nodiscard]] bool sum_may_go_direct(const Sum& sum, const Destination& d) const;
+  void place_sum(const Sum& sum, const Address& place, Adds first);
+  void place_term(const RegionState& r, const Step& step, ValueId term, int32_t at);
+  void step_sum(const RegionState& r, const Step& step, const Sum& sum);
+
+  [[nodiscard]] ValueId whole(ValueId v) const;
   // The address of a value's first element: its base's place and the layout's offset.
   Address element(ValueId v);
   Address& place_of(ValueId v);
@@ -117,10 +152,9 @@ class Scheduler {
     block(r).instructions.push_back(std::move(instruction));
     return block(r).instructions.back();
   }
-  void add_copy(const RegionState& r, ValueId from, const Address& to, bool accumulate,
-                int32_t info);
+  void add_copy(const RegionState& r, ValueId from, const Address& to, Adds adds, int32_t info);
   void add_copy(const RegionState& r, const Address& from, const Address& to, int64_t count,
-                ir::DType dtype, bool accumulate, int32_t info);
+                ir::DType dtype, Adds adds, int32_t info);
   void add_checks(Instruction& instruction, const Step& step);
 
   void step_work(RegionState& r, const Step& step, int32_t at);
@@ -156,6 +190,9 @@ class Scheduler {
   std::vector<int32_t> uses_;      // by value, bases only: operands and results that read it
   std::vector<int32_t> def_step_;  // by value: the step that writes it
   std::vector<const Destination*> direct_;  // by value: written straight to a destination
+  std::map<int32_t, Sum> sums_;             // by value
+  std::map<int32_t, int32_t> sum_of_term_;  // by value, direct terms and inner sums: the sum's
+  std::deque<Destination> of_sums_;         // what direct_ of their terms points to
   std::vector<int32_t> in_flight_until_;    // by value, bases only: see in_flight()
 };
 

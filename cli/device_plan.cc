@@ -259,6 +259,36 @@ Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
   return Ok{};
 }
 
+// The best plan for the question's budget, over all numbers of parts that may be chosen.
+Result<Searched> search_all(const PlanQuestion& question, const ir::TrainSpec& spec,
+                            const backend::TrainerOptions& options) {
+  CAD_TRY(found, FittingSearch(question, spec, options).run());
+  if (question.may_split && !found.free) CAD_TRY_VOID(search_parts(question, spec, options, found));
+  return found;
+}
+
+// What is named as the least budget has a plan when it is asked for: a search for that many bytes
+// goes another way than the one that came upon them, and may miss it by a little.
+Status try_least(const PlanQuestion& question, const ir::TrainSpec& spec,
+                 const backend::TrainerOptions& options, planner::Planning& failed) {
+  constexpr int kTries = 4;
+  constexpr double kStep = 0.002;  // of the budget, from the second try on
+  if (question.request.name != "auto" || failed.problem == nullptr) return Ok{};
+  PlanQuestion again = question;
+  double least = std::ceil(failed.least_peak);
+  for (int i = 0; i < kTries; ++i) {
+    again.request.budget = std::ceil(least * (1 + kStep * i));
+    CAD_TRY(found, search_all(again, spec, options));
+    if (found.best) {
+      failed = std::move(found.best->planning);
+      failed.least_peak = again.request.budget;
+      return Ok{};
+    }
+    least = std::max(least, std::ceil(found.failed.least_peak));
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
@@ -268,9 +298,9 @@ Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& sp
     std::vector<double>& states = question.request.training.state_bytes;
     states.assign(states.size(), 0.0);
   }
-  CAD_TRY(found, FittingSearch(question, spec, options).run());
-  if (question.may_split && !found.free) CAD_TRY_VOID(search_parts(question, spec, options, found));
+  CAD_TRY(found, search_all(question, spec, options));
   if (found.best) return std::move(*found.best);
+  CAD_TRY_VOID(try_least(question, spec, options, found.failed));
   found.failed.feasible = false;
   return *no_plan(question, found.failed);
 }

@@ -44,6 +44,18 @@ void emit_forms(const CommonOptions& common, const ir::TrainSpec& spec) {
   }
 }
 
+// The plan in words: its name, where one was made, the devices, how micro-batches are read.
+std::string plan_line(const backend::Trainer& trainer) {
+  const backend::DevicePlan* plan = trainer.options().plan.get();
+  const int64_t parts = trainer.spec().parts;
+  std::string text = plan == nullptr ? "" : plan->name + ": ";
+  text += trainer.devices() == 1
+              ? "one device"
+              : fmt::format("{} devices, mesh {}", trainer.devices(), trainer.mesh().str());
+  if (parts > 1) return text + fmt::format(", each micro-batch in {} parts", parts);
+  return plan == nullptr ? text + ", nothing is split" : text;
+}
+
 void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
                    const std::string& folder) {
   const ir::TrainSpec& spec = trainer.spec();
@@ -74,10 +86,7 @@ void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
     return;
   }
   std::string text = fmt::format("train       {}\n", spec.name.empty() ? "(unnamed)" : spec.name);
-  text += trainer.devices() == 1
-              ? "plan        one device, nothing is split\n"
-              : fmt::format("plan        {}: {} devices, mesh {}\n", trainer.options().plan->name,
-                            trainer.devices(), trainer.mesh().str());
+  text += fmt::format("plan        {}\n", plan_line(trainer));
   text += fmt::format("parameters  {} in {} tensors\n", trainer.parameters().count(),
                       trainer.parameters().all().size());
   text += fmt::format("data        {}\n", data.describe());

@@ -73,6 +73,9 @@ class Executor {
   bool loop(const Instruction& i);
   bool finite(const Instruction& i);
 
+  [[nodiscard]] bool adds(const Instruction& i) const {
+    return i.adds == Adds::kAlways || (i.adds == Adds::kWhenAccumulating && run_.accumulate);
+  }
   [[nodiscard]] bool done_at_once(const Instruction& i) const {
     const Started& s = started_[static_cast<size_t>(i.ticket)];
     return s.last == &s && s.ticket == 0;
@@ -210,7 +213,7 @@ void Executor::instruction(const Instruction& i) {
       break;
     case Kind::kContract:
       run_gemm(program_.gemms[detail], at(i.operands[0]), at(i.operands[1]), at(i.operands[2]),
-               i.accumulate && run_.accumulate, pool_);
+               adds(i), pool_);
       break;
     case Kind::kAttention:
     case Kind::kAttentionGrad:
@@ -218,7 +221,8 @@ void Executor::instruction(const Instruction& i) {
       break;
     case Kind::kScatterAdd:
       run_scatter_add(program_.routines[detail], at(i.operands[0]), as<int32_t>(i.operands[1]),
-                      at(i.operands[2]), i.scratch.valid() ? at(i.scratch) : nullptr, pool_);
+                      at(i.operands[2]), i.scratch.valid() ? at(i.scratch) : nullptr, adds(i),
+                      pool_);
       break;
     case Kind::kTopK:
       run_top_k(program_.routines[detail], at(i.operands[0]), at(i.operands[1]),
@@ -232,8 +236,7 @@ void Executor::instruction(const Instruction& i) {
                 i.scratch.valid() ? at(i.scratch) : nullptr);
       break;
     case Kind::kCopy:
-      run_copy(program_.copies[detail], at(i.operands[0]), at(i.operands[1]),
-               i.accumulate && run_.accumulate, pool_);
+      run_copy(program_.copies[detail], at(i.operands[0]), at(i.operands[1]), adds(i), pool_);
       break;
     case Kind::kCollective:
       collective(i);

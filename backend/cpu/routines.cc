@@ -179,10 +179,13 @@ RoutinePlan plan_scatter_add(const ir::Graph& g, const ir::Node& node,
 }
 
 void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids, void* out,
-                     void* scratch, ThreadPool& pool) {
-  float* sums = static_cast<float*>(plan.dtype == ir::DType::kF32 ? out : scratch);
-  pool.split(plan.elements, kGrain / 4,
-             [&](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0F); });
+                     void* scratch, bool add, ThreadPool& pool) {
+  const bool aside = plan.dtype != ir::DType::kF32;  // sums are f32
+  float* sums = static_cast<float*>(aside ? scratch : out);
+  if (aside || !add) {
+    pool.split(plan.elements, kGrain / 4,
+               [&](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0F); });
+  }
   // The last kept dim is a vector when it picks no ids and is dense.
   std::vector<ScatterDim> outer = plan.kept;
   int64_t inner = 1;
@@ -212,7 +215,8 @@ void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids,
       });
       if constexpr (!std::is_same_v<T, float>) {
         pool.split(plan.elements, kGrain / 4, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) put(static_cast<T*>(out)[i], sums[i]);
+          T* to = static_cast<T*>(out);
+          for (int64_t i = begin; i < end; ++i) put(to[i], add ? number(to[i]) + sums[i] : sums[i]);
         });
       }
     } else {

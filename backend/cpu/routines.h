@@ -42,8 +42,9 @@ RoutinePlan plan_top_k(const ir::Graph& g, const ir::Node& node, const ir::Bindi
 RoutinePlan plan_cum_sum(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings);
 RoutinePlan plan_slots(const ir::Graph& g, const ir::Node& node, const ir::Bindings& bindings);
 
+// With `add`: to what is in `out`; else all of it is written.
 void run_scatter_add(const RoutinePlan& plan, const void* g, const int32_t* ids, void* out,
-                     void* scratch, ThreadPool& pool);
+                     void* scratch, bool add, ThreadPool& pool);
 void run_top_k(const RoutinePlan& plan, const void* x, void* values, int32_t* indices,
                ThreadPool& pool);
 void run_cum_sum(const RoutinePlan& plan, const void* x, void* out, ThreadPool& pool);

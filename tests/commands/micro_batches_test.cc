@@ -108,15 +108,29 @@ TEST_F(MicroBatches, LessMemoryIsNeverFaster) {
     most = plan["micro_batches"].dump();
   }
   EXPECT_GT(std::stod(most), 1);
-  // the least budget counts them as well, and does
-  const Output none = run("plan net.cad --devices 1 --budget 1KiB");
-  ASSERT_EQ(none.status, 3);
-  const size_t at = none.err.find(" bytes)");
-  ASSERT_NE(at, std::string::npos) << none.err;
-  const double least = std::stod(none.err.substr(none.err.rfind('(', at) + 1));
-  EXPECT_LT(least, state + 0.12 * rest);
-  const Output just = run("run net.cad --quiet --steps 1 --save least --devices 1" + bytes(least));
-  EXPECT_EQ(just.status, 0) << just.err;
+}
+
+// What is named as the least budget counts them, and trains, on one device and on several; from it
+// on a little less is told the same.
+TEST_F(MicroBatches, TheLeastBudgetTrains) {
+  const json whole = dry_run("");
+  const double rest = whole["step_bytes"];
+  const double state = whole["predicted_peak_bytes"].get<double>() - rest;
+  for (const char* devices : {"1", "2", "4"}) {
+    const std::string on = std::string("net.cad --devices ") + devices;
+    const Output none = run("plan " + on + " --budget 1KiB");
+    ASSERT_EQ(none.status, 3);
+    const size_t at = none.err.find(" bytes)");
+    ASSERT_NE(at, std::string::npos) << none.err;
+    const double least = std::stod(none.err.substr(none.err.rfind('(', at) + 1));
+    EXPECT_LT(least, state / std::stod(devices) + 0.12 * rest) << none.err;
+    const Output just = run("run " + on + " --quiet --steps 1 --overwrite --save least --log " +
+                            devices + ".jsonl" + bytes(least));
+    EXPECT_EQ(just.status, 0) << devices << just.err;
+    const json end = events(std::string(devices) + ".jsonl", "end")[0];
+    EXPECT_LE(end["predicted_peak_bytes"].get<double>(), least);
+    for (const json& peak : end["peak_bytes"]) EXPECT_EQ(peak, end["predicted_peak_bytes"]);
+  }
 }
 
 TEST_F(MicroBatches, AFlagSaysHowMany) {
@@ -130,6 +144,17 @@ TEST_F(MicroBatches, AFlagSaysHowMany) {
   EXPECT_EQ(run("plan net.cad --micro-batches 1 --set T=31 --plan single " + little).status, 3);
   const Output text = run("plan net.cad --devices 1 --micro-batches 4");
   EXPECT_NE(text.out.find("4 micro-batches of 4 rows"), std::string::npos) << text.out;
+  const auto plan_line = [&](const std::string& flags) {
+    const std::string out = run("run net.cad --dry-run " + flags).out;
+    const size_t at = out.find("plan        ");
+    return at == std::string::npos ? out : out.substr(at + 12, out.find('\n', at) - at - 12);
+  };
+  EXPECT_EQ(plan_line(""), "one device, nothing is split");
+  EXPECT_EQ(plan_line("--micro-batches 4"), "one device, each micro-batch in 4 parts");
+  EXPECT_EQ(plan_line("--micro-batches 2 --devices 2 --plan dp"),
+            "dp: 2 devices, mesh x=2, each micro-batch in 2 parts");
+  const std::string found = plan_line(little);
+  EXPECT_EQ(found.rfind("auto: one device, each micro-batch in ", 0), 0U) << found;
   const auto refused = [&](const std::string& flags, const std::string& part) {
     const Output out = run("run net.cad --dry-run " + flags);
     EXPECT_EQ(out.status, 2) << flags << out.err;

@@ -219,6 +219,28 @@ TEST(Program, UpdatesInPlace) {
   EXPECT_LT(program.transient_bytes(), 4 * 5000) << program.str();
 }
 
+// A result under other names is what it shows; a transposed one is not.
+TEST(Program, UpdatesInPlaceUnderOtherNames) {
+  for (const bool swapped : {false, true}) {
+    GraphMaker m;
+    const DimId r = m.dim("R", 40), c = m.dim("C", 40), rows = m.dim("Rows", 40);
+    const ValueId p = m.f32("p", {r, c}), g = m.f32("g", {r, c});
+    ir::Attrs names;
+    names.groups = {{{r}, {swapped ? c : rows}}};
+    if (swapped) names.groups.push_back({{c}, {r}});
+    m.output("p", m.b.make(Op::kRename, {m.b.add(m.b.mul(p, p), g)}, names));
+    CompileOptions options;
+    options.in_place = {{"p", "p"}};
+    const Program program = compile(m.graph, {}, options);
+    const std::vector<ir::Tensor> inputs = testing::random_inputs(m.graph, {}, 1);
+    ir::EvalContext context;
+    const std::vector<ir::Tensor> expected = ir::interpret(m.graph, inputs, context);
+    const testing::Outcome got = testing::run_program(program, inputs, context, 2, {{0, 0}});
+    EXPECT_LE(testing::difference(got.results[0], expected[0]), 2e-5) << program.str();
+    EXPECT_EQ(program.transient_bytes(), 0) << program.str();
+  }
+}
+
 // The second run adds to what the first left, through loops and contractions too.
 TEST(Program, Accumulates) {
   GraphMaker m = layers(3, false, DType::kF32);

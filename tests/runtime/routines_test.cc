@@ -66,7 +66,7 @@ void scatter(DType dtype, bool aligned, int64_t rows, int64_t columns) {
     const RoutinePlan plan = plan_scatter_add(m.graph, n, {});
     const Memory scratch(static_cast<size_t>(plan.scratch_bytes));
     run_scatter_add(plan, in[0].get(), in[1].template as<int32_t>(), out[0].get(), scratch.get(),
-                    pool);
+                    false, pool);
   });
 }
 
