@@ -56,7 +56,7 @@ class Liveness {
     const std::vector<StepGroup>* steps = nullptr;
     std::vector<Buffer> buffers;
     std::unordered_map<ValueId, int> buffer_of;  // own buffers; -1: a place outside
-    std::unordered_map<ValueId, int> last_use, def;
+    std::unordered_map<ValueId, int> last_use, def, uses;
   };
 
   int32_t product_of(const Type& type) {
@@ -80,10 +80,14 @@ class Liveness {
     const auto end = static_cast<int>(w.steps->size());
     for (int s = 0; s < end; ++s) {
       const StepGroup& step = (*w.steps)[static_cast<size_t>(s)];
-      for (ValueId v : step.reads) w.last_use[v] = s;
+      for (ValueId v : step.reads) {
+        w.last_use[v] = s;
+        ++w.uses[v];
+      }
       for (ValueId v : step.writes) w.def[v] = s;
     }
     const std::vector<ValueId>& results = g_.region(w.id).results;
+    for (ValueId v : results) ++w.uses[groups_.base_of(v)];
     for (size_t i = 0; i < results.size(); ++i) {
       const ValueId base = groups_.base_of(results[i]);
       const auto def = w.def.find(base);
@@ -98,10 +102,30 @@ class Liveness {
       }
       if (direct) {
         w.buffer_of[base] = -1;
+        if (!occupant.valid()) place_terms(w, base);
       } else {
         w.last_use[base] = end;
       }
     }
+  }
+
+  // Of a sum outside of the arena: terms that their own steps can add are made there. False: none.
+  bool place_terms(Work& w, ValueId sum) {
+    const StepGroup& step = (*w.steps)[static_cast<size_t>(w.def.at(sum))];
+    const auto adds = [&](NodeId id) { return g_.node(id).op == Op::kAdd; };
+    if (!std::all_of(step.nodes.begin(), step.nodes.end(), adds)) return false;
+    bool any = false;
+    for (ValueId v : step.reads) {
+      const auto def = w.def.find(v);
+      if (def == w.def.end() || w.uses[v] != 1 || !same_size(v, sum)) continue;
+      const Node& node = g_.node(g_.value(v).def);
+      const bool collected = node.op == Op::kRepeat && g_.value(v).result >= node.loop.carries;
+      const bool adds_itself = node.op == Op::kContract || node.op == Op::kScatterAdd || collected;
+      if (!adds_itself && !(node.op == Op::kAdd && place_terms(w, v))) continue;
+      w.buffer_of[v] = -1;
+      any = true;
+    }
+    return any;
   }
 
   [[nodiscard]] bool same_size(ValueId a, ValueId b) {
