@@ -21,6 +21,7 @@ namespace cad::planner {
 namespace {
 
 constexpr double kDropWithin = 0.005;
+constexpr int64_t kSmall = 4000;  // choices: such a mesh is searched to the end
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double now() {
@@ -69,6 +70,7 @@ class Planner {
     std::vector<Mesh> meshes = candidates();
     std::vector<double> bounds(meshes.size(), kInfinite);
     if (r_.known != nullptr && r_.name == "auto") offer_known(*r_.known);
+    sizes_.assign(meshes.size(), kSmall + 1);
     int64_t dropped = 0;
     bool exact = true;
     for (size_t m = 0; m < meshes.size(); ++m) {
@@ -78,6 +80,7 @@ class Planner {
         continue;
       }
       const std::shared_ptr<Problem> problem = built(meshes[m]);
+      sizes_[m] = choices_of(*problem);
       if (!problem->impossible.empty()) {  // annotations that this mesh cannot honour
         impossible_ = problem->impossible;
         continue;
@@ -92,9 +95,9 @@ class Planner {
       Search search(*problem);
       // Under a binding budget plans are found to a fraction of a percent, and a mesh that can be
       // no better than that is not looked at further; its bound counts for the gap.
-      const double enough =
-          best_.feasible ? best_.evaluation.seconds * (1 - (best_.price > 0 ? kDropWithin : 0))
-                         : kInfinite;
+      const double enough = best_.feasible ? best_.evaluation.seconds *
+                                                 (1 - (best_.price > 0 ? drop_within(*problem) : 0))
+                                           : kInfinite;
       if (best_.feasible) {
         MomentPrices start_at = best_.moments;
         start_at.bound = 0;  // that was of another mesh
@@ -114,7 +117,7 @@ class Planner {
         offer_segments(problem, 10 * usual_price(), searched_.back().bases, r_.budget);
     }
     if (exact && r_.name == "auto") close_gap(meshes, bounds);
-    if (r_.name == "auto") try_tighter();
+    if (r_.name == "auto") try_tighter(meshes, bounds);
     const double plain = *std::min_element(bounds.begin(), bounds.end());
     double bound = plain;
     if (segments()) bound = std::min(bound, try_segments(meshes, bounds));
@@ -149,21 +152,36 @@ class Planner {
 
   // Plans for less memory fit as well. Searches are exact up to their gap, so one for a little less
   // may end with a faster plan: the rungs of one ladder of budgets, the same for all requests, are
-  // tried on the best plan's mesh until a bound says that none can be faster. So requests whose
-  // budgets are close agree.
-  void try_tighter() {
+  // tried on the best plan's mesh, and on small ones that may have one, until bounds say that none
+  // can be faster. So requests whose budgets are close agree, to what the gap allows.
+  void try_tighter(const std::vector<Mesh>& meshes, const std::vector<double>& bounds) {
     if (!best_.feasible || best_.price <= 0 || !std::isfinite(r_.budget)) return;
-    const std::shared_ptr<Problem> problem = best_.problem;
+    const std::string own = best_.problem->mesh.str();
+    std::vector<size_t> order;  // the best plan's mesh first
+    for (size_t m = 0; m < meshes.size(); ++m) {
+      const bool small = sizes_[m] <= kSmall || meshes[m].str() == own;
+      if (small && bounds[m] < best_.evaluation.seconds * (1 - kSame)) order.push_back(m);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return bounds[a] < bounds[b]; });
+    std::stable_partition(order.begin(), order.end(),
+                          [&](size_t m) { return meshes[m].str() == own; });
     int64_t work = kLadderWork;
-    for (int i = 1; i <= kMostRungs && work > 0; ++i) {
-      Search search(*problem);
-      const Found found = search.run(rung(i), best_.evaluation.seconds, best_.price);
-      if (found.feasible) offer(found, problem, search.price());
-      if (!found.exact || found.bound >= best_.evaluation.seconds * (1 - 1e-6)) return;
-      work -= choices_of(*problem) * found.evaluations;
+    for (const size_t m : order) {
+      std::shared_ptr<Problem> problem;
+      for (int i = 1; i <= kMostRungs && work > 0; ++i) {
+        if (bounds[m] >= best_.evaluation.seconds * (1 - kSame)) break;
+        if (problem == nullptr) problem = built(meshes[m]);
+        Search search(*problem);
+        const Found found = search.run(rung(i), best_.evaluation.seconds, best_.price);
+        if (found.feasible) offer(found, problem, search.price());
+        if (!found.exact || found.bound >= best_.evaluation.seconds * (1 - kSame)) break;
+        work -= choices_of(*problem) * found.evaluations;
+      }
     }
   }
 
+  static constexpr double kSame = 1e-6;
   static constexpr int kMostRungs = 12;
   static constexpr int64_t kLadderWork = 600'000;  // folds times choices
 
@@ -171,6 +189,11 @@ class Planner {
   [[nodiscard]] double rung(int i) const {
     constexpr double kRungs = 64;  // to half the budget
     return std::exp2((std::ceil(std::log2(r_.budget) * kRungs) - i) / kRungs);
+  }
+
+  // Of a step: what is not worth a further mesh, where looking takes time.
+  static double drop_within(const Problem& problem) {
+    return choices_of(problem) > kSmall ? kDropWithin : 0;
   }
 
   static int64_t choices_of(const Problem& problem) {
@@ -536,6 +559,7 @@ class Planner {
   CostModel model_;
   Best best_;
   std::vector<Searched> searched_;
+  std::vector<int64_t> sizes_;  // choices, by mesh
   double least_peak_ = 0;
   double one_device_ = 0;                         // seconds: no plan of one device is faster
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
