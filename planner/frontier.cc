@@ -15,8 +15,7 @@
 
 namespace cad::planner {
 
-double priced(const Problem& problem, const Evaluation& e, double price) {
-  (void)problem;
+double priced(const Problem& /*problem*/, const Evaluation& e, double price) {
   return e.seconds + price * (e.bytes.persistent() + e.bytes.saved + e.bytes.again);
 }
 
@@ -52,12 +51,7 @@ struct Search::Impl {
 
   explicit Impl(const Problem& problem) : p(problem) {
     for (size_t r = 0; r < p.regions.size(); ++r) {
-      double most = 0;
-      for (const VariableInfo& v : p.regions[r].variables) {
-        double least = std::numeric_limits<double>::infinity();
-        for (const Choice& c : v.choices) least = std::min(least, static_cast<double>(c.transient));
-        most = std::max(most, least);
-      }
+      const double most = planner::least_moment(p.regions[r]);
       least_moment = std::max(least_moment, most);
       if (r == 0)
         top_moment = most;
@@ -67,7 +61,6 @@ struct Search::Impl {
   }
 
   [[nodiscard]] double floor() const { return again > 0 ? loop_moment : least_moment; }
-
   struct Point {
     BodyPlan plan;
     Evaluation e;
