@@ -1,8 +1,11 @@
 // backend/device_part.cc -- see backend/device_part.h.
 #include "backend/device_part.h"
 
+#include <algorithm>
+
 #include "backend/program_impl.h"
 #include "base/check.h"
+#include "ir/collective.h"
 #include "ir/interpreter.h"
 #include "ir/shard.h"
 
@@ -14,8 +17,9 @@ int64_t CollectivePlan::bytes() const {
 
 namespace {
 
-CollectiveKind kind_of(ir::Op op) {
-  switch (op) {
+CollectiveKind kind_of(const ir::Node& node) {
+  if (ir::moves_parts(node)) return CollectiveKind::kPermute;
+  switch (node.op) {
     case ir::Op::kAllReduce:
       return CollectiveKind::kAllReduce;
     case ir::Op::kAllGather:
@@ -25,7 +29,7 @@ CollectiveKind kind_of(ir::Op op) {
     case ir::Op::kAllToAll:
       return CollectiveKind::kAllToAll;
     default:
-      CAD_CHECK(false, "op `{}` is no collective", ir::op_name(op));
+      CAD_CHECK(false, "op `{}` is no collective", ir::op_name(node.op));
   }
 }
 
@@ -61,6 +65,37 @@ AllToAll exchange(std::span<const int64_t> rest, size_t removed, size_t inserted
   return x;
 }
 
+// Dims that nobody gives up go together with their neighbours.
+Parts parts_of(const ir::Graph& g, const ir::Node& node, std::span<const int64_t> in,
+               std::span<const int64_t> out) {
+  const std::vector<ir::MovedPart> moved = ir::moved_parts(g, node);
+  const auto members = static_cast<size_t>(ir::mesh_size(g, node.attrs.axes));
+  const std::vector<ir::DimId>& dims = g.type(node.operands[0]).dims;
+  Parts parts;
+  bool open = false;  // the last dim is one that everybody keeps
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const auto part = std::find_if(moved.begin(), moved.end(),
+                                   [&](const ir::MovedPart& p) { return p.from == dims[d]; });
+    if (part == moved.end()) {
+      if (!open) parts.dims.emplace_back();
+      open = true;
+      parts.dims.back().in *= in[d];
+      parts.dims.back().out *= in[d];
+      continue;
+    }
+    open = false;
+    Parts::Dim dim{in[d], out[d], {}, {}};
+    for (const ir::PartRange& r : part->had) dim.had.push_back({r.begin, r.end});
+    for (const ir::PartRange& r : part->gets) dim.gets.push_back({r.begin, r.end});
+    parts.dims.push_back(std::move(dim));
+  }
+  for (Parts::Dim& dim : parts.dims) {
+    if (dim.had.empty()) dim.had.assign(members, {0, dim.in});
+    if (dim.gets.empty()) dim.gets.assign(members, {0, dim.out});
+  }
+  return parts;
+}
+
 }  // namespace
 
 CollectivePlan plan_collective(const ir::Graph& g, ir::NodeId id, const ir::Bindings& bindings) {
@@ -73,7 +108,7 @@ CollectivePlan plan_collective(const ir::Graph& g, ir::NodeId id, const ir::Bind
   const ir::Type& to = g.type(node.results[0]);
   const std::vector<int64_t> in = ir::extents_of(g, from, bindings),
                              out = ir::extents_of(g, to, bindings);
-  call.kind = kind_of(node.op);
+  call.kind = kind_of(node);
   call.dtype = from.dtype;
   call.reduction = reduction_of(node.attrs.reduction);
   call.axis = axes_text(g, plan.axes);
@@ -102,6 +137,9 @@ CollectivePlan plan_collective(const ir::Graph& g, ir::NodeId id, const ir::Bind
                                  static_cast<size_t>(to.position(node.attrs.to)));
       break;
     }
+    case CollectiveKind::kPermute:
+      call.parts = parts_of(g, node, in, out);
+      break;
     default:
       call.inner = product(in);
   }

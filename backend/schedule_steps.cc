@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/scheduler.h"
+#include "ir/collective.h"
 
 namespace cad::backend {
 
@@ -194,6 +195,7 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
       made.detail = static_cast<int32_t>(program_.collectives.size());
       program_.collectives.push_back(
           plan_collective(graph_, step.nodes.front(), program_.bindings));
+      if (ir::moves_parts(node)) name = "permute";
       break;
     default:
       CAD_CHECK(false, "no routine for step `{}` (kind {})", name, static_cast<int>(step.kind));

@@ -5,7 +5,8 @@
 // (C1) attrs.axes are axes of Graph::mesh, at least one; n is the product of their sizes.
 // (C2) all_reduce and reduce_scatter take numbers. (C3) attrs.dim of reduce_scatter and all_to_all
 // is a dim of x, of size n. (C4) attrs.to of all_gather and all_to_all has size n and is not among
-// the result's other dims. (C5) the dim before which attrs.to goes, if any, is one of these.
+// the result's other dims. (C5) the dim before which attrs.to goes, if any, is one of these. An
+// all_to_all with attrs.groups has no other dims: its rules are in move_parts.cc.
 //
 // Gradients are those of the sum of all devices' losses, with respect to one device's x: a value
 // that all devices have alike has a cotangent of which each holds a summand, and the cotangent of a
@@ -87,6 +88,7 @@ ShapeResult reduce_scatter_shape(const Graph& g, Values operands, const Attrs& a
 ShapeResult all_to_all_shape(const Graph& g, Values operands, const Attrs& attrs) {
   if (auto wrong = wrong_operands(g, operands, {Accepts::kAny})) return *wrong;
   if (auto wrong = wrong_axes(g, attrs.axes)) return *wrong;
+  if (!attrs.groups.empty()) return move_parts_shape(g, g.type(operands[0]), attrs);
   if (auto wrong = wrong_removed(g, operands, attrs)) return *wrong;
   const Type& x = g.type(operands[0]);
   ShapeResult result = inserted(g, x.dtype, without(x.dims, {attrs.dim}), attrs.to, attrs.window);
@@ -239,13 +241,17 @@ std::vector<ValueId> reduce_scatter_grad(Builder& b, NodeId node, Values grads) 
   return {b.ordered(b.make(Op::kAllGather, {grads[0]}, attrs), dims)};
 }
 
-// dx = the slices sent back
+// dx = the slices, or parts, sent back
 std::vector<ValueId> all_to_all_grad(Builder& b, NodeId node, Values grads) {
   const Node n = b.graph().node(node);
   const Type x = operand_type(b.graph(), n, 0);
   if (!is_float(x.dtype)) return {{}};
   Attrs attrs;
   attrs.axes = n.attrs.axes;
+  if (moves_parts(n)) {
+    for (const DimGroup& group : n.attrs.groups) attrs.groups.push_back({group.to, group.from});
+    return {b.ordered(b.make(Op::kAllToAll, {grads[0]}, attrs), x.dims)};
+  }
   attrs.dim = n.attrs.to;
   attrs.to = n.attrs.dim;
   attrs.window = after(x.dims, n.attrs.dim);
@@ -279,6 +285,7 @@ Tensor collective_result(const Graph& g, const Node& node, std::span<const Tenso
                          int64_t own) {
   CAD_CHECK(static_cast<int64_t>(members.size()) == mesh_size(g, node.attrs.axes),
             "{} members of a collective between {}", members.size(), mesh_size(g, node.attrs.axes));
+  if (moves_parts(node)) return move_parts_result(g, node, members, own);
   const Type& x = operand_type(g, node, 0);
   const bool takes_own = node.op == Op::kReduceScatter || node.op == Op::kAllToAll;
   std::vector<Tensor> parts;

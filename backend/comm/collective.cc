@@ -34,6 +34,16 @@ int CollectiveCall::index_of(int device) const {
   return at != members.end() && *at == device ? static_cast<int>(at - members.begin()) : -1;
 }
 
+namespace {
+
+int64_t part_elements(const Parts& parts, int64_t Parts::Dim::*extent) {
+  int64_t n = 1;
+  for (const Parts::Dim& dim : parts.dims) n *= dim.*extent;
+  return n;
+}
+
+}  // namespace
+
 int64_t CollectiveCall::in_elements() const {
   const AllToAll& x = all_to_all;
   switch (kind) {
@@ -41,6 +51,8 @@ int64_t CollectiveCall::in_elements() const {
       return outer * inner * size();
     case CollectiveKind::kAllToAll:
       return x.a * x.split * x.b * x.join * x.c * size();
+    case CollectiveKind::kPermute:
+      return part_elements(parts, &Parts::Dim::in);
     case CollectiveKind::kBarrier:
       return 0;
     default:
@@ -54,6 +66,8 @@ int64_t CollectiveCall::out_elements() const {
       return outer * inner;
     case CollectiveKind::kAllGather:
       return outer * inner * size();
+    case CollectiveKind::kPermute:
+      return part_elements(parts, &Parts::Dim::out);
     default:
       return in_elements();
   }
@@ -62,7 +76,7 @@ int64_t CollectiveCall::out_elements() const {
 bool CollectiveCall::fits(const CollectiveCall& other) const {
   return kind == other.kind && members == other.members && dtype == other.dtype &&
          reduction == other.reduction && outer == other.outer && inner == other.inner &&
-         all_to_all == other.all_to_all && to == other.to && axis == other.axis;
+         all_to_all == other.all_to_all && parts == other.parts && axis == other.axis;
 }
 
 std::string CollectiveCall::str() const {
@@ -118,6 +132,65 @@ Piece all_to_all_piece(const CollectiveCall& call, int from, int to) {
     p.to_step = {n * x.join * x.b * p.run, p.run};
   }
   return p;
+}
+
+// What `to` gets of what `from` has: in every dim the elements of both stretches.
+Piece permute_piece(const CollectiveCall& call, int from, int to) {
+  Piece p;
+  std::vector<Piece::Steps> steps;  // outermost first
+  for (const Parts::Dim& dim : call.parts.dims) {
+    const Parts::Range& had = dim.had[static_cast<size_t>(from)];
+    const Parts::Range& gets = dim.gets[static_cast<size_t>(to)];
+    const int64_t begin = std::max(had.begin, gets.begin), end = std::min(had.end, gets.end);
+    if (begin >= end) return {};
+    p.from = p.from * dim.in + begin - had.begin;
+    p.to = p.to * dim.out + begin - gets.begin;
+    steps.push_back({end - begin, 1, 1});
+  }
+  int64_t in = 1, out = 1;
+  for (size_t d = steps.size(); d-- > 0;) {
+    steps[d].from = in;
+    steps[d].to = out;
+    in *= call.parts.dims[d].in;
+    out *= call.parts.dims[d].out;
+  }
+  p.run = 1;
+  while (!steps.empty() && steps.back().from == p.run && steps.back().to == p.run) {
+    p.run *= steps.back().count;
+    steps.pop_back();
+  }
+  for (size_t k = 2; k-- > 0 && !steps.empty();) {
+    p.count[k] = steps.back().count;
+    p.from_step[k] = steps.back().from;
+    p.to_step[k] = steps.back().to;
+    steps.pop_back();
+  }
+  p.outer = std::move(steps);
+  return p;
+}
+
+// f(offset of a row in the source, in the destination), for all rows in order.
+template <class F>
+void for_rows(const Piece& p, F&& f) {
+  std::vector<int64_t> at(p.outer.size(), 0);
+  int64_t from = 0, to = 0;
+  while (true) {
+    for (int64_t i = 0; i < p.count[0]; ++i) {
+      for (int64_t j = 0; j < p.count[1]; ++j)
+        f(from + i * p.from_step[0] + j * p.from_step[1], to + i * p.to_step[0] + j * p.to_step[1]);
+    }
+    size_t k = at.size();
+    for (; k > 0; --k) {
+      const Piece::Steps& steps = p.outer[k - 1];
+      from += steps.from;
+      to += steps.to;
+      if (++at[k - 1] < steps.count) break;
+      from -= steps.count * steps.from;
+      to -= steps.count * steps.to;
+      at[k - 1] = 0;
+    }
+    if (k == 0) return;
+  }
 }
 
 template <class T>
@@ -205,8 +278,7 @@ Piece piece(const CollectiveCall& call, int phase, int from, int to) {
     case CollectiveKind::kAllToAll:
       return all_to_all_piece(call, from, to);
     case CollectiveKind::kPermute:
-      if (call.to[static_cast<size_t>(from)] == to) p.run = call.outer * call.inner;
-      return p;
+      return permute_piece(call, from, to);
     case CollectiveKind::kBarrier:
       break;
   }
@@ -220,19 +292,16 @@ void take_copy(const CollectiveCall& call, const Piece& p, const Source& source,
   if (!source.packed) from += p.from * bytes;
   char* to = static_cast<char*>(out) + p.to * bytes;
   int64_t row = 0;
-  for (int64_t i = 0; i < p.count[0]; ++i) {
-    for (int64_t j = 0; j < p.count[1]; ++j, ++row) {
-      const int64_t at = source.packed ? row * p.run : i * p.from_step[0] + j * p.from_step[1];
-      char* y = to + (i * p.to_step[0] + j * p.to_step[1]) * bytes;
-      if (from + at * bytes != y)
-        std::memmove(y, from + at * bytes, static_cast<size_t>(p.run * bytes));
-    }
-  }
+  for_rows(p, [&](int64_t in, int64_t at) {
+    const char* x = from + (source.packed ? row++ * p.run : in) * bytes;
+    char* y = to + at * bytes;
+    if (x != y) std::memmove(y, x, static_cast<size_t>(p.run * bytes));
+  });
 }
 
 void take_reduced(const CollectiveCall& call, const Piece& p, const std::vector<Source>& sources,
                   void* out) {
-  CAD_CHECK(p.count[1] == 1, "sums have one outer count");
+  CAD_CHECK(p.count[1] == 1 && p.outer.empty(), "sums have one outer count");
   if (p.elements() == 0) return;
   const int64_t bytes = ir::dtype_bytes(call.dtype);
   std::vector<const char*> from(sources.size());
@@ -250,13 +319,10 @@ void pack(const CollectiveCall& call, const Piece& p, const void* source, void* 
   const int64_t bytes = ir::dtype_bytes(call.dtype);
   const char* from = static_cast<const char*>(source) + p.from * bytes;
   auto* to = static_cast<char*>(packed);
-  for (int64_t i = 0; i < p.count[0]; ++i) {
-    for (int64_t j = 0; j < p.count[1]; ++j) {
-      std::memcpy(to, from + (i * p.from_step[0] + j * p.from_step[1]) * bytes,
-                  static_cast<size_t>(p.run * bytes));
-      to += p.run * bytes;
-    }
-  }
+  for_rows(p, [&](int64_t at, int64_t) {
+    std::memcpy(to, from + at * bytes, static_cast<size_t>(p.run * bytes));
+    to += p.run * bytes;
+  });
 }
 
 }  // namespace cad::backend

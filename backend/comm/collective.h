@@ -19,7 +19,7 @@ enum class CollectiveKind : uint8_t {
   kReduceScatter,  // in [outer, n, inner] -> out [outer, inner]: the member's own piece
   kAllGather,      // in [outer, inner] -> out [outer, n, inner], pieces in the group's order
   kAllToAll,       // splits one dim of `in` and joins another: see AllToAll
-  kPermute,        // out of member to[i] = in of member i; elements
+  kPermute,        // parts of a tensor become other parts of it: see Parts
   kBarrier
 };
 const char* collective_kind_name(CollectiveKind kind);  // "all-reduce"
@@ -34,6 +34,22 @@ struct AllToAll {
   bool operator==(const AllToAll&) const = default;
 };
 
+// A permute: every member holds a part of one tensor and gets another one, each element from who
+// has it. The dims of a member's buffers, in order; of every dim the stretch that each member has.
+struct Parts {
+  struct Range {
+    int64_t begin = 0, end = 0;
+    bool operator==(const Range&) const = default;
+  };
+  struct Dim {
+    int64_t in = 1, out = 1;       // extents of the buffers: at least as long as any stretch
+    std::vector<Range> had, gets;  // by member, in elements of the whole dim
+    bool operator==(const Dim&) const = default;
+  };
+  std::vector<Dim> dims;
+  bool operator==(const Parts&) const = default;
+};
+
 // What all members of a group call in the same order. Two calls fit together when everything but
 // `label` is equal.
 struct CollectiveCall {
@@ -41,11 +57,11 @@ struct CollectiveCall {
   std::vector<int> members;  // device numbers, ascending; the caller is one of them
   ir::DType dtype = ir::DType::kF32;
   Reduction reduction = Reduction::kSum;
-  int64_t outer = 1, inner = 1;  // elements of all-reduce and permute: outer * inner
+  int64_t outer = 1, inner = 1;  // elements of an all-reduce: outer * inner
   AllToAll all_to_all;
-  std::vector<int> to;  // permute: by member index, the member index that receives
-  std::string axis;     // mesh axes, for messages: "dp"
-  std::string label;    // what it is for: "gradient of wte"
+  Parts parts;
+  std::string axis;   // mesh axes, for messages: "dp"
+  std::string label;  // what it is for: "gradient of wte"
   [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
   [[nodiscard]] int index_of(int device) const;  // -1: not a member
   [[nodiscard]] int64_t in_elements() const;
@@ -55,14 +71,23 @@ struct CollectiveCall {
   [[nodiscard]] std::string str() const;
 };
 
-// A block of elements: rows of `run` neighbours at all combinations of `count` steps.
+// A block of elements: rows of `run` neighbours at all combinations of `count` steps, and of those
+// of `outer`, which come first.
 struct Piece {
   enum class Action : uint8_t { kCopy, kReduce } action = Action::kCopy;
   bool from_out = false;     // source: the other member's out instead of its in
   int64_t from = 0, to = 0;  // offsets in elements
   int64_t run = 0;           // 0: nothing moves
   std::array<int64_t, 2> count{1, 1}, from_step{0, 0}, to_step{0, 0};
-  [[nodiscard]] int64_t elements() const { return run * count[0] * count[1]; }
+  struct Steps {
+    int64_t count = 1, from = 0, to = 0;
+  };
+  std::vector<Steps> outer;  // of permutes of many dims
+  [[nodiscard]] int64_t elements() const {
+    int64_t n = run * count[0] * count[1];
+    for (const Steps& steps : outer) n *= steps.count;
+    return n;
+  }
 };
 
 int phases(CollectiveKind kind);  // 2 for all-reduce (reduce own slice, fetch the others), else 1

@@ -77,7 +77,13 @@ uint64_t mix(uint64_t h, uint64_t x) {
 uint64_t digest(const CollectiveCall& c) {
   uint64_t h = 1469598103934665603ULL;
   for (int m : c.members) h = mix(h, static_cast<uint64_t>(m));
-  for (int t : c.to) h = mix(h, static_cast<uint64_t>(t));
+  for (const Parts::Dim& dim : c.parts.dims) {
+    h = mix(mix(h, static_cast<uint64_t>(dim.in)), static_cast<uint64_t>(dim.out));
+    for (const auto* ranges : {&dim.had, &dim.gets}) {
+      for (const Parts::Range& r : *ranges)
+        h = mix(mix(h, static_cast<uint64_t>(r.begin)), static_cast<uint64_t>(r.end));
+    }
+  }
   const AllToAll& x = c.all_to_all;
   for (int64_t v : {int64_t(c.kind), int64_t(c.dtype), int64_t(c.reduction), c.outer, c.inner, x.a,
                     x.split, x.b, x.join, x.c, int64_t(x.join_first)}) {
@@ -214,7 +220,8 @@ bool MpiWorld::receive(const CollectiveCall& call, const Header& mine, int from_
     int done = 0;
     {
       const std::lock_guard lock(session_.mpi);
-      if (request == MPI_REQUEST_NULL) {
+      const bool usable = session_.usable();  // else the run ends soon: waits_in_vain()
+      if (usable && request == MPI_REQUEST_NULL) {
         int there = 0, count = 0;
         MPI_Message message;
         MPI_Status status;
@@ -225,7 +232,7 @@ bool MpiWorld::receive(const CollectiveCall& call, const Header& mine, int from_
           MPI_Imrecv(data.data(), count, MPI_BYTE, &message, &request);
         }
       }
-      if (request != MPI_REQUEST_NULL) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      if (usable && request != MPI_REQUEST_NULL) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
     if (done != 0) break;
     if (waits_in_vain(call, mine, from_rank, since, turn)) {

@@ -1,6 +1,6 @@
 // backend/spmd/convert.cc -- see convert.h. cut() and join() are the views: a dim D of a device's
 // part becomes (each/axis, D/axis), and back. What a collective gathers or scatters is the dim
-// `each/axis`, wherever it stands.
+// `each/axis`, wherever it stands. A permute has no views: its parts are named by their dims.
 #include "backend/spmd/convert.h"
 
 #include <algorithm>
@@ -32,6 +32,16 @@ AxisOrder rest(const AxisOrder& longer, const AxisOrder& shorter) {
 
 bool ascending(const AxisOrder& axes) {
   return std::is_sorted(axes.begin(), axes.end());
+}
+
+std::vector<AxisOrder> state_of(const Layout& layout, const ir::Type& whole) {
+  std::vector<AxisOrder> state;
+  for (size_t p = 0; p < whole.rank(); ++p) state.push_back(axis_order(layout, p));
+  return state;
+}
+
+bool moves(Step::Kind kind) {
+  return kind == Step::Kind::kAllToAll || kind == Step::Kind::kPermute;
 }
 
 ValueId reshape(ir::Builder& b, ValueId x, std::vector<DimId> from, std::vector<DimId> to) {
@@ -200,11 +210,8 @@ bool Converter::exchange(ir::Builder& b, ValueId& x, const ir::Type& whole, Stat
 }
 
 ValueId Converter::apply(ir::Builder& b, ValueId x, const ir::Type& whole, const Step& step) {
-  State at, to;
-  for (size_t p = 0; p < whole.rank(); ++p) {
-    at.push_back(axis_order(step.from, p));
-    to.push_back(axis_order(step.to, p));
-  }
+  State at = state_of(step.from, whole);
+  const State to = state_of(step.to, whole);
   switch (step.kind) {
     case Step::Kind::kAllReduce: {
       ir::Attrs attrs;
@@ -230,15 +237,21 @@ ValueId Converter::apply(ir::Builder& b, ValueId x, const ir::Type& whole, const
     case Step::Kind::kPermute:
       break;
   }
-  // Through what both layouts share: dearer than the step, and seldom met.
-  State common = at;
-  for (size_t p = 0; p < common.size(); ++p) {
-    const auto end =
-        std::mismatch(at[p].cbegin(), at[p].cend(), to[p].cbegin(), to[p].cend()).first;
-    common[p] = AxisOrder(at[p].cbegin(), end);
+  return permute(b, x, whole, at, to);
+}
+
+// Between layouts that split over the same axes. Axes that a dim's parts begin with in both stay.
+ValueId Converter::permute(ir::Builder& b, ValueId x, const ir::Type& whole, const State& from,
+                           const State& to) {
+  ir::Attrs attrs;
+  for (size_t p = 0; p < whole.rank(); ++p) {
+    const AxisOrder &had = from[p], &gets = to[p];
+    if (had == gets) continue;
+    const auto [a, z] = std::mismatch(had.begin(), had.end(), gets.begin(), gets.end());
+    attrs.axes |= set_of(AxisOrder(a, had.end())) | set_of(AxisOrder(z, gets.end()));
+    attrs.groups.push_back({{dims_.part(whole.dims[p], had)}, {dims_.part(whole.dims[p], gets)}});
   }
-  x = shrink(b, x, whole, at, common, true);
-  return grow(b, x, whole, at, to, false);
+  return attrs.groups.empty() ? x : b.make(Op::kAllToAll, {x}, std::move(attrs));
 }
 
 ValueId Converter::convert(ir::Builder& b, ValueId x, const ir::Type& whole, const Layout& from,
@@ -248,7 +261,18 @@ ValueId Converter::convert(ir::Builder& b, ValueId x, const ir::Type& whole, con
   for (const DimId d : whole.dims) extents.push_back(dims_.size(d));
   const planner::ConversionTable& table =
       conversions_.table(extents, ir::dtype_bytes(whole.dtype), ir::is_float(whole.dtype));
-  for (const Step& step : table.path(from, to)) x = apply(b, x, whole, step);
+  const std::vector<Step> steps = table.path(from, to);
+  for (size_t s = 0; s < steps.size();) {
+    // parts that move several times go at once, the shortest way
+    size_t end = s;
+    while (end < steps.size() && moves(steps[end].kind)) ++end;
+    if (end - s > 1) {
+      x = permute(b, x, whole, state_of(steps[s].from, whole), state_of(steps[end - 1].to, whole));
+      s = end;
+    } else {
+      x = apply(b, x, whole, steps[s++]);
+    }
+  }
   return x;
 }
 

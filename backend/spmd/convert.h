@@ -1,6 +1,7 @@
 // backend/spmd/convert.h -- appends the ops that bring a tensor from one layout to another: the
 // steps of planner/conversion.h, each as a collective and the views around it. A dim that does not
-// divide is padded before it is cut and sliced after it is joined.
+// divide is padded before it is cut and sliced after it is joined. A permute sends each device what
+// it lacks, so it also does several steps in a row that only move parts: they move once.
 #pragma once
 
 #include <vector>
@@ -31,6 +32,8 @@ class Converter {
   ir::ValueId grow(ir::Builder& b, ir::ValueId x, const ir::Type& whole, State& at, const State& to,
                    bool reduce);
   bool exchange(ir::Builder& b, ir::ValueId& x, const ir::Type& whole, State& at, const State& to);
+  ir::ValueId permute(ir::Builder& b, ir::ValueId x, const ir::Type& whole, const State& from,
+                      const State& to);
 
   LocalDims& dims_;
   planner::Conversions conversions_;

@@ -140,14 +140,24 @@ TEST_P(Groups, AllToAllMovesTheSplit) {
   }
 }
 
-TEST_P(Groups, PermuteAndBarrier) {
-  const int n = GetParam();
-  ThreadWorld world(n);
+// A line of n * 3 elements of which each member has 3, and then those of its neighbour.
+CollectiveCall to_neighbours(int n) {
   CollectiveCall call;
   call.kind = CollectiveKind::kPermute;
   call.members = all(n);
-  call.inner = 3;
-  for (int i = 0; i < n; ++i) call.to.push_back((i + 1) % n);
+  call.parts.dims.push_back({3, 3, {}, {}});
+  for (int i = 0; i < n; ++i) {
+    const int from = (i + n - 1) % n;
+    call.parts.dims[0].had.push_back({3 * i, 3 * i + 3});
+    call.parts.dims[0].gets.push_back({3 * from, 3 * from + 3});
+  }
+  return call;
+}
+
+TEST_P(Groups, PermuteAndBarrier) {
+  const int n = GetParam();
+  ThreadWorld world(n);
+  const CollectiveCall call = to_neighbours(n);
   CollectiveCall barrier;
   barrier.members = call.members;
   std::atomic<int> came{0};
@@ -160,6 +170,78 @@ TEST_P(Groups, PermuteAndBarrier) {
     ASSERT_TRUE(comm.run(barrier, nullptr, nullptr));
     EXPECT_EQ(came.load(), n);
   });
+}
+
+// Five dims, of which members cut two or three at places of their own: each gets what it asks for,
+// wherever it lies, as often as it asks; beyond its stretches nothing is written.
+TEST_P(Groups, PermuteOfAnyParts) {
+  const int n = GetParam();
+  const std::vector<int64_t> whole{2, 11, 3, 9, 10};
+  const auto cut = [&](size_t dim, int member, int seed) {  // uneven, the last may have nothing
+    const int64_t size = whole[dim], each = (size + n - 1) / n + seed % 2;
+    const int64_t begin = std::min(size, each * member);
+    return Parts::Range{begin, std::min(size, begin + each)};
+  };
+  for (int seed = 0; seed < 4; ++seed) {
+    // the dim that splits before, those that split afterwards
+    const size_t had = seed % 2 == 0 ? 1 : 4, gets = seed < 2 ? 3 : 1;
+    CollectiveCall call;
+    call.kind = CollectiveKind::kPermute;
+    call.members = all(n);
+    for (size_t d = 0; d < whole.size(); ++d) {
+      Parts::Dim dim{0, 0, {}, {}};
+      for (int m = 0; m < n; ++m) {
+        dim.had.push_back(d == had ? cut(d, m, seed) : Parts::Range{0, whole[d]});
+        dim.gets.push_back(d == gets ? cut(d, (m + 1) % n, seed)
+                           : d == 2  ? Parts::Range{m % 3, 3}
+                                     : Parts::Range{0, whole[d]});
+        dim.in = std::max(dim.in, dim.had.back().end - dim.had.back().begin);
+        dim.out = std::max(dim.out, dim.gets.back().end - dim.gets.back().begin);
+      }
+      call.parts.dims.push_back(std::move(dim));
+    }
+    // a member's buffer before or after, -1 beyond its stretches
+    const auto buffer = [&](int member, bool after) {
+      Floats out;
+      std::vector<int64_t> at(whole.size(), 0);
+      for (bool more = true; more;) {
+        int64_t number = 0;
+        bool mine = true;
+        for (size_t d = 0; d < whole.size(); ++d) {
+          const Parts::Dim& dim = call.parts.dims[d];
+          const Parts::Range& r = (after ? dim.gets : dim.had)[static_cast<size_t>(member)];
+          mine = mine && r.begin + at[d] < r.end;
+          number = number * whole[d] + r.begin + at[d];
+        }
+        out.push_back(mine ? static_cast<float>(number) : -1.0F);
+        size_t k = at.size();
+        while (k > 0 &&
+               ++at[k - 1] == (after ? call.parts.dims[k - 1].out : call.parts.dims[k - 1].in))
+          at[--k] = 0;
+        more = k > 0;
+      }
+      return out;
+    };
+    ThreadWorld world(n);
+    on_devices(world, [&](int d, Communicator& comm) {
+      const Floats in = buffer(d, false), want = buffer(d, true);
+      ASSERT_EQ(call.in_elements(), static_cast<int64_t>(in.size()));
+      ASSERT_EQ(call.out_elements(), static_cast<int64_t>(want.size()));
+      Floats out(want.size(), -1);
+      ASSERT_TRUE(comm.run(call, in.data(), out.data()));
+      EXPECT_EQ(out, want) << "seed " << seed << ", device " << d;
+      // and packed, as processes send it
+      Floats sent(want.size(), -1);
+      for (int from = 0; from < n; ++from) {
+        const Piece p = piece(call, 0, from, d);
+        Floats row(static_cast<size_t>(p.elements()));
+        const Floats theirs = buffer(from, false);
+        pack(call, p, theirs.data(), row.data());
+        take_copy(call, p, {row.data(), true}, sent.data());
+      }
+      EXPECT_EQ(sent, want) << "seed " << seed << ", device " << d;
+    });
+  }
 }
 
 TEST(Collectives, MaximumMinimumAndOtherTypes) {

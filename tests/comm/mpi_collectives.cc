@@ -58,7 +58,18 @@ std::vector<CollectiveCall> calls(int devices, int device) {
     call.members = members;
     call.outer = 3;
     call.inner = 1001;
-    for (int i = 0; i < call.size(); ++i) call.to.push_back((i + 1) % call.size());
+    // columns of the neighbour, and of half of the rows
+    Parts::Dim rows{6, 3, {}, {}}, columns{5, 5, {}, {}};
+    for (int i = 0; i < call.size(); ++i) {
+      const int from = (i + 1) % call.size();
+      rows.had.push_back({0, 6});
+      rows.gets.push_back({i % 4, i % 4 + 3});
+      columns.had.push_back({5 * i, 5 * i + 5});
+      columns.gets.push_back({5 * from, 5 * from + 5});
+    }
+    call.parts.dims = {rows, {7, 7, {}, {}}, columns};
+    call.parts.dims[1].had = call.parts.dims[1].gets =
+        std::vector<Parts::Range>(call.members.size(), {0, 7});
     call.all_to_all = {2, 3, 2, 5, 7, false};
     for (CollectiveKind kind :
          {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllGather,

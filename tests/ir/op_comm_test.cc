@@ -31,6 +31,48 @@ Attrs reduces(uint32_t axes, Reduction reduction) {
   return attrs;
 }
 
+// (P1), (P2) of ir/move_parts.cc
+TEST(Comm, PartsThatMove) {
+  Bench t;
+  set_mesh(t.g, {2, 3});
+  const auto dim = [&](const char* name, int64_t size, DimId whole, std::vector<int8_t> axes) {
+    const DimId id = t.g.add_dim(name, size);
+    t.g.dims[static_cast<size_t>(id.index)].whole = whole;
+    t.g.dims[static_cast<size_t>(id.index)].axes = std::move(axes);
+    return id;
+  };
+  const DimId R = t.g.add_dim("R", 5), C = t.g.add_dim("C", 7);
+  const DimId r0 = dim("R/a", 3, R, {0}), r1 = dim("R/b", 2, R, {1}), c0 = dim("C/a", 4, C, {0}),
+              c1 = dim("C/b", 3, C, {1}), r01 = dim("R/a/b", 1, R, {0, 1}),
+              r10 = dim("R/b/a", 1, R, {1, 0});
+  Input input;
+  input.path = "x";
+  const ValueId x = t.b.input(input, Type{DType::kF32, {r0, c1}});
+  input.path = "y";
+  const ValueId y = t.b.input(input, Type{DType::kF32, {r01, C}});
+  const auto parts = [](uint32_t axes, std::vector<DimGroup> groups) {
+    Attrs attrs;
+    attrs.axes = axes;
+    attrs.groups = std::move(groups);
+    return attrs;
+  };
+  const auto type = [&](ValueId v, const Attrs& attrs) {
+    return type_of(t, t.b.make(Op::kAllToAll, {v}, attrs));
+  };
+  EXPECT_EQ(type(x, parts(3, {{{r0}, {r1}}, {{c1}, {c0}}})), "[R/b, C/a]");
+  EXPECT_EQ(type(x, parts(1, {{{r0}, {R}}, {{c1}, {dim("C/b/a", 2, C, {1, 0})}}})), "[R, C/b/a]");
+  EXPECT_EQ(type(y, parts(3, {{{r01}, {r10}}})), "[R/b/a, C]");
+  EXPECT_EQ(type(y, parts(2, {{{r01}, {r0}}, {{C}, {c1}}})), "[R/a, C/b]");
+  // not of one dim; no dim of x; axes of another group; an axis that nobody gives up, or two take
+  for (const Attrs& wrong :
+       {parts(3, {{{r0}, {c0}}, {{c1}, {r1}}}), parts(3, {{{r1}, {r0}}}),
+        parts(1, {{{r0}, {r1}}, {{c1}, {c0}}}), parts(3, {{{r0}, {r01}}}), parts(1, {{{r0}, {R}}}),
+        parts(1, {{{r0}, {r0}}}), parts(3, {{{r0, c1}, {r1, c0}}}),
+        parts(3, {{{r0}, {r10}}, {{c1}, {c0}}})}) {
+    EXPECT_NE(error_of(t, Op::kAllToAll, {x}, wrong), "fine") << wrong.axes;
+  }
+}
+
 TEST(Comm, ShapesAndConstraints) {
   Bench t;
   set_mesh(t.g, {2, 3});
