@@ -360,6 +360,20 @@ void schedule_once(ProgramImpl& program, const Partition& partition,
   scheduler.resolve();
 }
 
+// Of inputs and outputs.
+int64_t bytes_outside(const ProgramImpl& program) {
+  const ir::Graph& g = program.graph;
+  int64_t sum = 0;
+  const auto add = [&](ValueId v) {
+    int64_t n = ir::dtype_bytes(g.type(v).dtype);
+    for (const int64_t e : ir::extents_of(g, g.type(v), program.bindings)) n *= e;
+    sum += n;
+  };
+  for (const ir::Input& input : g.inputs) add(input.value);
+  for (const ValueId v : g.region(ir::RegionId{0}).results) add(v);
+  return sum;
+}
+
 }  // namespace
 
 void schedule(ProgramImpl& program, const Partition& partition,
@@ -369,11 +383,18 @@ void schedule(ProgramImpl& program, const Partition& partition,
     // Small collectives that go together take a little more memory than one by one; all else must
     // fit as it does in order.
     constexpr int64_t kShareOfSlack = 512;
+    // of what a small program has in all, up to so much: its many gradients are smaller still
+    constexpr int64_t kShareOfSmall = 16, kMostOfSmall = 64 << 10;
     const int64_t in_order = program.transient_bytes;
+    const int64_t share = in_order / kShareOfSlack;
+    const int64_t small =
+        std::min(kMostOfSmall, (in_order + bytes_outside(program)) / kShareOfSmall);
+    const int64_t most = std::max(share, small);
     bool fits = false;
-    for (const int64_t slack : {in_order / kShareOfSlack, int64_t{0}}) {
+    // lives are counted without the gaps that the arena leaves between buffers
+    for (const int64_t slack : {most, most / 2, most / 4, int64_t{0}}) {
       schedule_once(program, partition, outputs, threads, true, slack);
-      fits = program.transient_bytes <= in_order + slack;
+      fits = program.transient_bytes <= in_order + (slack > 0 ? most : 0);
       if (fits) break;
     }
     if (!fits) schedule_once(program, partition, outputs, threads, false);

@@ -32,10 +32,14 @@ bool alike(const ir::Node& a, const ir::Node& b) {
 struct Scheduler::Lives {
   std::vector<int32_t> made, last;
   std::vector<int64_t> bytes;  // by step: of all that lives then
+  std::vector<char> outside;   // by value: a result of the region, which is made where it has to be
   int64_t peak = 0;
 
   Lives(const Scheduler& s, ir::RegionId region, const std::vector<Step>& steps)
-      : made(s.graph_.values.size(), -1), last(s.graph_.values.size(), -1), bytes(steps.size()) {
+      : made(s.graph_.values.size(), -1),
+        last(s.graph_.values.size(), -1),
+        bytes(steps.size()),
+        outside(s.graph_.values.size(), 0) {
     for (size_t at = 0; at < steps.size(); ++at) {
       if (steps[at].kind == Step::Kind::kView) continue;
       for (const ValueId v : steps[at].inputs) last[index(s.base(v))] = static_cast<int32_t>(at);
@@ -44,12 +48,15 @@ struct Scheduler::Lives {
         last[index(v)] = static_cast<int32_t>(at);
       }
     }
-    for (const ValueId v : s.graph_.region(region).results)
+    for (const ValueId v : s.graph_.region(region).results) {
       last[index(s.base(v))] = static_cast<int32_t>(steps.size()) - 1;
+      if (s.base(v) == v) outside[index(v)] = 1;
+    }
     for (const Step& step : steps) {
       const Sum* sum = s.sum_at(step);
       for (const ValueId v : step.outputs) {
-        if (made[index(v)] < 0 || s.sum_with(v) != nullptr) continue;  // terms lie where the sum is
+        // terms lie where the sum is
+        if (made[index(v)] < 0 || outside[index(v)] != 0 || s.sum_with(v) != nullptr) continue;
         const int64_t size = s.bytes(v);
         int32_t first = made[index(v)];
         if (sum != nullptr)
@@ -63,8 +70,14 @@ struct Scheduler::Lives {
   // The result will take the operand's place.
   [[nodiscard]] bool in_place(const Scheduler& s, const Step& step, int32_t at) const {
     const ValueId in = step.inputs[0];
+    if (outside[index(step.outputs[0])] != 0) return false;
     return !step.may_overwrite[0].empty() && s.base(in) == in && made[index(in)] >= 0 &&
            last[index(in)] == at;
+  }
+  // Of a result that is there sooner.
+  [[nodiscard]] int64_t sooner(const Scheduler& s, const Step& step, bool in_place) const {
+    const ValueId out = step.outputs[0];
+    return in_place || outside[index(out)] != 0 ? 0 : s.bytes(out);
   }
   // Whether `extra` bytes more fit at a step, of `limit`.
   [[nodiscard]] bool fits(const Step& step, size_t at, int64_t extra, int64_t limit) const {
@@ -90,7 +103,7 @@ std::vector<Step> Scheduler::started_early(ir::RegionId region) const {
     const auto at = static_cast<int32_t>(s);
     const ValueId in = base(steps[s].inputs[0]);
     const bool in_place = lives.in_place(*this, steps[s], at);
-    const int64_t extra = in_place ? 0 : bytes(steps[s].outputs[0]);
+    const int64_t extra = lives.sooner(*this, steps[s], in_place);
     size_t to = s;
     int passed = 0;
     while (static_cast<int32_t>(to) - 1 > lives.made[index(in)] && passed < kHeavyEnough &&
@@ -122,7 +135,7 @@ void Scheduler::join_earlier(ir::RegionId region, std::vector<Step>& steps) cons
     if (!lives) lives.emplace(*this, region, steps);
     const ValueId in = base(steps[s].inputs[0]);
     const bool in_place = lives->in_place(*this, steps[s], static_cast<int32_t>(s));
-    const int64_t extra = in_place ? 0 : bytes(steps[s].outputs[0]);
+    const int64_t extra = lives->sooner(*this, steps[s], in_place);
     for (size_t to = s; to > 0 && static_cast<int32_t>(to) - 1 > lives->made[index(in)]; --to) {
       const Step& before = steps[to - 1];
       if (before.kind == Step::Kind::kCollective && alike(node_of(before), node_of(steps[s]))) {

@@ -27,6 +27,9 @@ using Choice = ir::SavePolicy::Choice;
 // Ends the path of the input that stands for a parameter's gradient: lower_parameters.cc.
 constexpr const char* kGradientInput = "~";
 
+// Small sums over devices that loops only collect are made after the loop: late_sums.cc.
+ir::Graph sum_after_loops(ir::Graph g);
+
 // The iterations of a `repeat` that one local loop body does, and which of its positions.
 struct Stretch {
   ir::NodeId loop;

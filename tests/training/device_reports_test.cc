@@ -60,6 +60,30 @@ Calls calls_of(const Trainer& trainer) {
   return calls;
 }
 
+// Counts what the first device sums over devices: tensors, and meetings for them.
+class CountingWorld : public ThreadWorld {
+ public:
+  CountingWorld(int devices, int64_t least) : ThreadWorld(devices, 60), least_(least) {}
+  using World::run;
+  bool run(int device, std::span<const Move> moves, uint64_t sequence) override {
+    int found = 0;
+    for (const Move& move : moves) {
+      const bool sums = move.call->kind == CollectiveKind::kAllReduce ||
+                        move.call->kind == CollectiveKind::kReduceScatter;
+      found += sums && move.call->in_elements() >= least_ ? 1 : 0;
+    }
+    if (device == 0) {
+      sums += found;
+      meetings += found > 0 ? 1 : 0;
+    }
+    return ThreadWorld::run(device, moves, sequence);
+  }
+  int sums = 0, meetings = 0;
+
+ private:
+  int64_t least_;  // elements
+};
+
 // E8: 5 and 11 words split over 2, 3 and 4 devices because the program says so. Padding is in no
 // sum, no gradient, no norm, no count and no file.
 TEST_F(DeviceReports, AVocabularySplitByWish) {
@@ -112,6 +136,9 @@ TEST_F(DeviceReports, HeadsThatDoNotDivide) {
   for (const char* name : {"megatron", "auto"}) {
     const PlanOfDevices plan = named_plan(m.spec, name, {4});
     ASSERT_NE(plan, nullptr) << name;
+    // two groups are no four parts, and what shares a group's keys and values stays with it
+    const auto trainer = compiled(m.spec, plan);
+    EXPECT_EQ(part_of(*trainer, "G"), 0) << name;
     expect_equal(run_on(m.spec, plan, 3), one, name);
   }
   for (const int heads : {3, 12}) {
@@ -122,6 +149,8 @@ TEST_F(DeviceReports, HeadsThatDoNotDivide) {
     const WholeModel w = whole_model(text, {});
     const PlanOfDevices plan = named_plan(w.spec, "megatron", {4});
     ASSERT_NE(plan, nullptr) << heads;
+    // 3 are not cut in 4 parts of which one is none; 12 are, whatever came before
+    EXPECT_EQ(part_of(*compiled(w.spec, plan), "H"), heads == 12 ? 3 : 0) << heads;
     expect_equal(run_on(w.spec, plan, 3), run_on(w.spec, nullptr, 3), std::to_string(heads));
   }
 }
@@ -239,6 +268,92 @@ TEST_F(DeviceReports, TheLastReductionIsNotRepeated) {
     const Calls calls = calls_of(*compiled(m.spec, plan));
     EXPECT_EQ(calls.collectives, again ? 8 + 4 + 8 : 8 + 8) << again;
     expect_equal(run_on(m.spec, plan, 2), run_on(m.spec, nullptr, 2), "checkpointed");
+  }
+}
+
+// G3: where a device holds a whole gradient it is summed over devices once a step, after all
+// micro-batches; where it holds a part, that part of every micro-batch's: it never has the rest.
+TEST_F(DeviceReports, OneReductionOfAGradient) {
+  const std::string x = npy<float>("x.npy", {8}, {1, 1, 10, 10, 100, 100, 1000, 1000});
+  for (const int accumulate : {1, 2, 4}) {
+    const WholeModel m = whole_model(
+        "dim B, N = 4\nmodel Net(x: [B]) -> f32[] {\n  param w : [N] = ones\n"
+        "  return mean(x * mean[N](w))\n}\ntrain t {\n  data: npy(" +
+            x + ", x: f32[B])\n  loss: Net(x)\n  optimizer: sgd(lr: 1e-3)\n  clip: 1e9\n  B: " +
+            std::to_string(8 / accumulate) + ", accumulate: " + std::to_string(accumulate) +
+            ", steps: 1, order: sequential\n}\n",
+        {});
+    for (const std::string name : {"dp", "zero1", "zero2", "zero3"}) {
+      const PlanOfDevices plan = named_plan(m.spec, name, {2});
+      ASSERT_NE(plan, nullptr) << name;
+      CountingWorld world(2, 4);
+      const DeviceRun run = run_on(m.spec, plan, 1, {}, &world);
+      ASSERT_EQ(run.error, "");
+      EXPECT_NEAR(run.losses[0], 277.75, 1e-3) << name;
+      for (const float w : run.weights.at("w")) EXPECT_NEAR(w, 1 - 0.27775 / 4, 1e-6) << name;
+      const bool parts = name == "zero2" || name == "zero3";
+      EXPECT_EQ(world.sums, parts ? accumulate : 1) << name << ", " << accumulate;
+    }
+  }
+}
+
+// J3: words split over one axis, rows over the other, then a layer split by columns. In the forward
+// pass the look-up's summands are added over the words' axis, once; rows stay where they are,
+// through views too.
+TEST_F(DeviceReports, ALookUpLeavesRowsWhereTheyAre) {
+  const WholeModel m = whole_model(
+      "dim B, T = 8, S = T, V = 2048, D = 64, F = 96\n"
+      "model Net(x: i32[B, T]) -> [B, T, F] {\n  param e : [V, D] = normal(0.5)\n"
+      "  param w : [D, F] = normal(0.5)\n  h = e[V = x]\n  h = (h[T -> S])[S -> T]\n"
+      "  z = h @[D] w\n  return gelu(z)\n}\ntrain t {\n"
+      "  data: synthetic(x: i32[B, T], y: f32[B, T, F])\n  loss: mse(Net(x), y)\n"
+      "  optimizer: sgd(lr: 1e-2)\n  B: 8, steps: 2\n}\n",
+      {});
+  planner::PlanRequest request = request_for(m.spec, m.forward, "auto", {2, 2});
+  request.rules.shard = {{"B", "x"}, {"V", "y"}, {"F", "y"}};
+  const planner::Planning planning = planner::make_plan(request);
+  ASSERT_TRUE(planning.feasible);
+  const PlanOfDevices plan =
+      plan_from("auto", planner::placement_of(*planning.problem, planning.body));
+  const auto trainer = compiled(m.spec, plan);
+  EXPECT_EQ(part_of(*trainer, "V"), 1024);
+  const ProgramImpl& p = trainer->train_program().impl();
+  int over_words = 0;
+  for (const StepInfo& step : p.infos) {
+    if (step.kind != StepInfo::Kind::kCollective || step.backward || step.bytes <= 16) continue;
+    EXPECT_EQ(step.axes, 2U) << step.name << " of " << step.bytes << " bytes";
+    EXPECT_EQ(step.name, "all_reduce");
+    EXPECT_EQ(step.bytes, 2.0 * 4 * 8 * 64 * 4);  // operand and result: [B/x, T, D]
+    ++over_words;
+  }
+  EXPECT_EQ(over_words, 1) << trainer->train_program().str();
+  expect_equal(run_on(m.spec, plan, 2), run_on(m.spec, nullptr, 2), "look-up");
+}
+
+// J2: two small gradients for each of many layers meet few times, as iterations of one loop and one
+// by one, and give what one device gives.
+TEST_F(DeviceReports, ManySmallGradients) {
+  const std::string head = "dim B, D = 16\nmodel Net(x: [B, D]) -> [B, D] {\n";
+  const std::string end =
+      "  return x\n}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+      "  loss: mse(Net(x), y)\n  optimizer: sgd(lr: 1e-2)\n  B: 8, steps: 2\n}\n";
+  const std::string layer = "x = x + 0.1 * tanh(Linear[D -> D](x))\n";
+  std::string unrolled;
+  for (int i = 0; i < 40; ++i) unrolled += "  " + layer;
+  const struct {
+    std::string text;
+    int gradients, most;  // meetings for them in a step
+  } cases[] = {{head + "  repeat 200 { " + layer + "  }\n" + end, 2, 4},
+               {head + unrolled + end, 80, 10}};
+  for (const auto& c : cases) {
+    const WholeModel m = whole_model(c.text, {});
+    const PlanOfDevices plan = named_plan(m.spec, "dp", {4});
+    ASSERT_NE(plan, nullptr);
+    CountingWorld world(4, 16);
+    const DeviceRun run = run_on(m.spec, plan, 2, {}, &world);
+    expect_equal(run, run_on(m.spec, nullptr, 2), "layers");
+    EXPECT_GE(world.sums, 2 * c.gradients);  // iterations that lie otherwise have their own
+    EXPECT_LE(world.meetings, 2 * c.most) << c.gradients;
   }
 }
 

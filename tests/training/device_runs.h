@@ -76,9 +76,9 @@ inline Status run_steps(Trainer& trainer, int steps, const RunFiles& files, Devi
   return Ok{};
 }
 
-// `plan` nullptr: one device.
+// `plan` nullptr: one device. `given`: of as many devices as the plan, else one is made.
 inline DeviceRun run_on(const ir::TrainSpec& spec, const PlanOfDevices& plan, int steps,
-                        const RunFiles& files = {}) {
+                        const RunFiles& files = {}, World* given = nullptr) {
   DeviceRun run;
   std::mutex mutex;
   TrainerOptions options;
@@ -96,7 +96,8 @@ inline DeviceRun run_on(const ir::TrainSpec& spec, const PlanOfDevices& plan, in
     if (!status.ok()) run.error = status.error().message;
     return run;
   }
-  ThreadWorld world(devices, 60);
+  ThreadWorld threads(devices, 60);
+  World& world = given != nullptr ? *given : threads;
   const DevicesOutcome outcome = run_on_devices(world, 1, [&](Device& device) -> Status {
     const auto own = (*trainer)->on_device(Team(device.comm), device.pool);
     return run_steps(*own, steps, files, run, mutex);
