@@ -10,7 +10,7 @@ if(COLAUTO_MPI)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 if(MPI_C_FOUND)
-  set_source_files_properties(backend/comm/mpi_world.cc backend/comm/mpi_peers.cc
+  set_source_files_properties(backend/comm/mpi_world.cc backend/comm/mpi_lines.cc backend/comm/mpi_peers.cc
     backend/comm/mpi_session.cc PROPERTIES
     COMPILE_DEFINITIONS "COLAUTO_MPI;OMPI_SKIP_MPICXX"
     COMPILE_OPTIONS "-isystem$<JOIN:${MPI_C_INCLUDE_DIRS},;-isystem>")

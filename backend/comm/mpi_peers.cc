@@ -44,6 +44,7 @@ MpiPeers::~MpiPeers() {
   service_.join();
   send_beats(true);
   const std::lock_guard lock(session_.mpi);
+  if (!session_.usable()) return;  // nothing goes on after this
   for (Peer& peer : peers_) {
     int done = 1;
     if (peer.request != MPI_REQUEST_NULL) MPI_Test(&peer.request, &done, MPI_STATUS_IGNORE);
@@ -85,6 +86,7 @@ void MpiPeers::serve() {
 // One at a time to each: a rank that does not take them gets no more.
 void MpiPeers::send_beats(bool leaves) {
   const std::lock_guard lock(session_.mpi);
+  if (!session_.usable()) return;
   for (int r = 0; r < session_.ranks; ++r) {
     if (r == session_.rank) continue;
     Peer& peer = peers_[static_cast<size_t>(r)];
@@ -99,7 +101,7 @@ void MpiPeers::send_beats(bool leaves) {
 
 void MpiPeers::take_beats() {
   const std::lock_guard lock(session_.mpi);
-  for (;;) {
+  while (session_.usable()) {
     int there = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, kBeatTag, MPI_COMM_WORLD, &there, &status);
@@ -126,8 +128,8 @@ std::string MpiPeers::names_where(const F& f) const {
   return names;
 }
 
-// Ranks of this host whose processes have ended although they have neither left nor failed. All
-// that is known of them goes to all; where the devices do not come to say it, it is said here,
+// Ranks whose processes have ended although they have neither left nor failed. All that is known of
+// them goes to all; where the devices do not come to say it, it is said here,
 // before the launcher ends this process.
 void MpiPeers::miss_ended(double now) {
   if (missed_ == 0) {
@@ -148,6 +150,7 @@ void MpiPeers::miss_ended(double now) {
   if (now - missed_ < kToReport || !at_work_) return;
   std::fputs(render_human(ended_by_another(missing_), Sources()).c_str(), stderr);
   std::fflush(stderr);
+  session_.lines.say_goodbye();
   std::_Exit(kExitRunFailed);
 }
 
@@ -195,6 +198,7 @@ bool MpiPeers::tell(const std::string& why) {
   const std::lock_guard lock(session_.mpi);
   if (told_) return false;
   told_ = true;
+  if (!session_.usable()) return true;  // the others see it as this process does
   session_.texts.push_back(why.substr(0, kMostText));
   const std::string& text = session_.texts.back();
   for (int r = 0; r < session_.ranks; ++r) {
@@ -213,6 +217,7 @@ bool MpiPeers::heard() {
   std::string why;
   {
     const std::lock_guard lock(session_.mpi);
+    if (!session_.usable()) return false;
     MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, MPI_COMM_WORLD, &there, &status);
     if (there != 0) {
       int count = 0;

@@ -1,6 +1,6 @@
 // backend/comm/mpi_peers.h -- the other processes of an MPI job, as far as this one hears of them.
 // A thread of its own shows them that this one lives, takes their signs of life, hears when one of
-// them has failed and sees when one of this host has ended, whatever the devices are busy with.
+// them has failed and sees when one of them has ended, whatever the devices are busy with.
 // Only in builds with MPI.
 #pragma once
 

@@ -111,7 +111,9 @@ void MpiSession::exchange_hosts() {
     char host[MPI_MAX_PROCESSOR_NAME + 1] = {};
     uint64_t cores = 7, pids = 0;
     int64_t pid = ::getpid();
+    RankLines::Number number;
   } mine;
+  mine.number = lines.listen();
   int length = 0;
   MPI_Get_processor_name(mine.host, &length);
   cpu_set_t set;
@@ -124,17 +126,23 @@ void MpiSession::exchange_hosts() {
   std::vector<Place> all(static_cast<size_t>(ranks));
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
   sharing = 0;
+  std::vector<RankLines::Number> numbers;
+  std::vector<char> far;
   for (const Place& place : all) {
     hosts.emplace_back(place.host);
     if (hosts.back() == mine.host && place.cores == mine.cores) ++sharing;
     const bool near = mine.pids != 0 && place.pids == mine.pids && place.pid != mine.pid;
     watched.push_back(near ? watch(place.pid) : -1);
+    numbers.push_back(place.number);
+    far.push_back(watched.back() < 0 && static_cast<int>(far.size()) != rank ? 1 : 0);
   }
+  lines.connect(rank, numbers, far);
 }
 
 bool MpiSession::ended(int r) const {
   pollfd one{watched[static_cast<size_t>(r)], POLLIN, 0};
-  return one.fd >= 0 && ::poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0;
+  if (one.fd < 0) return lines.ended(r);
+  return ::poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0;
 }
 
 std::string MpiSession::name_of(int r) const {
@@ -156,6 +164,9 @@ MpiSession& mpi_session(double limit_s) {
       int finalized = 0;
       MPI_Finalized(&finalized);
       if (finalized != 0) return;
+      // there is no orderly end without the others
+      if (!session_slot()->usable()) std::_Exit(kExitRunFailed);
+      session_slot()->lines.say_goodbye();
       const Watchdog watchdog(session_slot()->limit_s, "end");
       MPI_Finalize();
     });
@@ -167,7 +178,8 @@ MpiOutbox::~MpiOutbox() {
   if (requests_.empty()) return;
   const std::lock_guard lock(session_.mpi);
   int done = 0;
-  MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+  if (session_.usable())
+    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
   if (done != 0) return;
   for (std::vector<char>& data : data_) session_.abandoned.push_back(std::move(data));
 }
@@ -177,12 +189,15 @@ void MpiOutbox::send(std::vector<char> data, int rank, int tag) {
   ranks_.push_back(rank);
   requests_.emplace_back();
   const std::lock_guard lock(session_.mpi);
+  requests_.back() = MPI_REQUEST_NULL;
+  if (!session_.usable()) return;  // the run ends
   MPI_Isend(data_.back().data(), static_cast<int>(data_.back().size()), MPI_BYTE, rank, tag,
             MPI_COMM_WORLD, &requests_.back());
 }
 
 int MpiOutbox::waits_for() {
   const std::lock_guard lock(session_.mpi);
+  if (!session_.usable()) return ranks_.empty() ? -1 : ranks_.front();
   for (size_t i = 0; i < requests_.size(); ++i) {
     int done = 0;
     MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);

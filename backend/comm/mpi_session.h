@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/comm/mpi_lines.h"
+
 namespace cad::backend {
 
 struct MpiSession {
@@ -24,7 +26,8 @@ struct MpiSession {
   // By rank: what turns readable when that process ends, for those of this host that the kernel
   // lets us watch; else -1.
   std::vector<int> watched;
-  std::mutex mpi;  // around every call, and around what follows
+  mutable RankLines lines;  // to the others
+  std::mutex mpi;           // around every call, and around what follows
   // Of transfers that will never end, since a rank is gone: MPI may look at them for ever.
   std::deque<std::vector<char>> abandoned;
   std::deque<std::string> texts;
@@ -35,6 +38,9 @@ struct MpiSession {
   [[nodiscard]] std::string name_of(int rank) const;
   // The rank's process has ended, as far as that can be seen from here.
   [[nodiscard]] bool ended(int rank) const;
+  // Whether MPI may be called. Not when a rank of another host has ended: its transport may end
+  // this process then, before it has said why.
+  [[nodiscard]] bool usable() const { return !lines.any_ended(); }
 
  private:
   void exchange_hosts();

@@ -271,6 +271,34 @@ TEST_F(RunDevices, BudgetsDownToTheLeast) {
   }
 }
 
+// J5: of models so small that the devices only wait for each other one device is chosen; it is the
+// faster one, as was predicted.
+TEST_F(RunDevices, SmallModelsStayOnOneDevice) {
+  const auto median_ms = [&](const std::string& flags) {
+    std::filesystem::remove(folder_ / "m.jsonl");
+    EXPECT_EQ(run("run small.cad --quiet --log m.jsonl " + flags).status, 0) << flags;
+    std::vector<double> ms;
+    for (const json& step : events("m.jsonl", "step")) ms.push_back(step["ms"]);
+    std::sort(ms.begin(), ms.end());
+    return ms.at(ms.size() / 2);
+  };
+  const struct { int rows, width, layers; } cases[] = {{64, 8, 4}, {256, 32, 6}};
+  for (const auto& c : cases) {
+    write("small.cad", "dim B, D = " + std::to_string(c.width) +
+                           "\nmodel Net(x: [B, D]) -> [B, D] {\n  repeat " +
+                           std::to_string(c.layers) +
+                           " { x = relu(Linear[D -> D](x)) }\n  return x\n}\ntrain {\n"
+                           "  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+                           "  optimizer: adam(lr: 1e-3)\n  B: " +
+                           std::to_string(c.rows) + ", steps: 61\n}\n");
+    const json chosen = json::parse(run("plan small.cad --devices 4 --json").out);
+    const json parallel = json::parse(run("plan small.cad --devices 4 --plan dp --json").out);
+    EXPECT_EQ(chosen["devices"], 1) << c.width;
+    EXPECT_LT(chosen["predicted"]["step_s"], parallel["predicted"]["step_s"]) << c.width;
+    EXPECT_LT(median_ms("--devices 1"), 1.1 * median_ms("--devices 4 --plan dp")) << c.width;
+  }
+}
+
 // On one mesh a run that stopped goes on bit by bit; so does a second one.
 TEST_F(RunDevices, TheSameMeshGivesTheSameBits) {
   const std::string flags = "run net.cad --quiet --devices 4 --plan zero1 ";

@@ -168,6 +168,45 @@ TEST_F(RunFaults, ARankIsKilledInALongStep) {
   EXPECT_EQ(processes(), "");
 }
 
+// While the ranks still plan or compile nobody meets anybody: the one that is left says who is
+// gone.
+TEST_F(RunFaults, ARankIsKilledBeforeTheFirstStep) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  std::string deep = "dim B, D = 8\nmodel Net(x: [B, D]) -> [B, D] {\n";
+  for (int i = 0; i < 150; ++i)  // no two alike, so none is compiled once for all
+    deep += "  x = tanh(x * " + std::to_string(i + 2) + ".5 + Linear[D -> D](x))\n";
+  write("deep.cad",
+        deep +
+            "  return x\n}\ntrain net {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
+            "  loss: mse(Net(x), y)\n  optimizer: sgd(lr: 1e-3)\n  B: 8, steps: 9\n}\n");
+  const struct {
+    const char *what, *flags;
+  } cases[] = {{"planning",
+                "run net.cad --set L=40 --set B=64 --devices 8 --mesh a=2,b=2,c=2 "
+                "--budget 700KiB "},
+               {"compiling", "run deep.cad --devices 2 --plan dp "}};
+  for (const auto& c : cases) {
+    const std::string line = std::string(c.flags) + "--quiet --log log.jsonl";
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(run_ranks(2, line, "KILL").status);
+    EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / "err.0"); })) << c.what;
+    ::usleep(700'000);  // MPI has started
+    std::filesystem::create_directories(folder_ / "runs/net/step-000004");
+    write("runs/net/step-000004/state.json", "");  // what the fault waits for
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(status_of(child), 128 + SIGKILL) << c.what;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << c.what;
+    EXPECT_EQ(read("log.jsonl"), "") << c.what << " has ended before";
+    EXPECT_TRUE(contains(messages(0), "error[E1001]: rank 1 (the last was: "))
+        << c.what << messages(0);
+    EXPECT_TRUE(contains(messages(0), "ended without a word")) << c.what << messages(0);
+    EXPECT_EQ(processes(), "") << c.what;
+    for (const char* left : {"err.0", "err.1", "runs", "log.jsonl"})
+      std::filesystem::remove_all(folder_ / left);
+  }
+}
+
 // Whoever waits for a rank that itself waits for the stopped one does not take it for dead.
 TEST_F(RunFaults, AStoppedRankIsNamedByAll) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
