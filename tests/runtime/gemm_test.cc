@@ -2,6 +2,7 @@
 #include "backend/cpu/gemm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -182,6 +183,47 @@ TEST(Gemm, ZeroAndNegativeStrides) {
       EXPECT_FLOAT_EQ(c[static_cast<size_t>(i * n + j)], sum);
     }
   }
+}
+
+// f32 is f32: products by one keep all 24 bits, and long sums are off by parts in a million, not in
+// a thousand as with operands cut to 10 bits.
+TEST(Gemm, SinglePrecisionIsSingle) {
+  constexpr int64_t m = 40, n = 24, k = 4096;
+  ThreadPool pool(2);
+  const auto product = [&](const std::vector<float>& a, const std::vector<float>& b, int64_t rows,
+                           int64_t columns, int64_t depth) {
+    const GemmPlan plan =
+        plan_gemm({}, {{rows, depth, 0, columns}}, {{columns, 0, 1, 1}}, {{depth, 1, columns, 0}},
+                  ir::DType::kF32, ir::DType::kF32, ir::DType::kF32);
+    std::vector<float> out(static_cast<size_t>(rows * columns));
+    run_gemm(plan, a.data(), b.data(), out.data(), false, pool);
+    return out;
+  };
+  std::vector<float> exact, one(16 * 16, 0.0F);
+  for (int i = 0; i < 16 * 16; ++i) {
+    exact.push_back(1024.5F + 0x1p-13F * static_cast<float>(i));  // 24 bits each
+    one[static_cast<size_t>(i)] = i % 17 == 0 ? 1.0F : 0.0F;
+  }
+  EXPECT_EQ(product(exact, one, 16, 16, 16), exact);
+  EXPECT_EQ(product(one, exact, 16, 16, 16), exact);
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> a(m * k), b(k * n);
+  for (float& v : a) v = normal(random);
+  for (float& v : b) v = normal(random);
+  const std::vector<float> got = product(a, b, m, n, k);
+  double error = 0, norm = 0;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t x = 0; x < k; ++x)
+        sum +=
+            double{a[static_cast<size_t>(i * k + x)]} * double{b[static_cast<size_t>(x * n + j)]};
+      error += std::pow(double{got[static_cast<size_t>(i * n + j)]} - sum, 2);
+      norm += sum * sum;
+    }
+  }
+  EXPECT_LT(std::sqrt(error / norm), 3e-6);
 }
 
 }  // namespace
