@@ -213,6 +213,8 @@ Result<CheckpointFolder> CheckpointFolder::open_first(const std::string& path, M
     return write_error(path, "it is a file, not a folder");
   folder.created_ = fs::create_directories(path, error);
   if (error) return write_error(path, error.message());
+  CAD_TRY(lock, FolderLock::take(path));
+  folder.lock_ = std::move(lock);
   const auto no_room = [&](Diagnostic why) {
     folder.remove_if_new();
     return why;
@@ -321,7 +323,8 @@ Status CheckpointFolder::finish(const CheckpointContents& contents, const std::s
 }
 
 // A folder that this run made and that holds nothing: `rmdir` leaves any other alone.
-void CheckpointFolder::remove_if_new() const {
+void CheckpointFolder::remove_if_new() {
+  lock_.reset();
   if (created_) ::rmdir(path_.c_str());
 }
 

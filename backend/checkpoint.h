@@ -11,10 +11,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/folder_lock.h"
 #include "backend/safetensors.h"
 #include "backend/team.h"
 #include "base/result.h"
@@ -49,9 +51,10 @@ Result<Checkpoint> find_checkpoint(const std::string& path);
 class CheckpointFolder {
  public:
   enum class Mode { kFresh, kResume, kOverwrite };
-  // Makes the folder, checks that it can be written, that it holds no other run's checkpoints
-  // (E0613, unless resuming or overwriting) and that the disk has room for one (E0602). With
-  // several devices all call it, and a host that does not see the folder is an error (E1003).
+  // Makes the folder, checks that no other run is saving to it (E0613) and that it can be written,
+  // that it holds no other run's checkpoints (E0613 too, unless resuming or overwriting) and that
+  // the disk has room for one (E0602). It is this run's until the object and its copies are gone.
+  // With several devices all call it, and a host that does not see the folder is an error (E1003).
   static Result<CheckpointFolder> open(const std::string& path, Mode mode, int64_t keep,
                                        int64_t bytes, const Team& team = {});
   // Resumed from `step`: later ones will go, once this run has saved.
@@ -69,10 +72,11 @@ class CheckpointFolder {
   Status finish(const CheckpointContents& contents, const std::string& name);
   Status publish_newest(const std::string& name);
   void remove_old();
-  void remove_if_new() const;
+  void remove_if_new();
   Team team_;
   std::string path_;
-  bool created_ = false;  // by open()
+  std::shared_ptr<FolderLock> lock_;  // the first device's
+  bool created_ = false;              // by open()
   int64_t keep_ = 0;
   int64_t last_saved_ = -1;
   std::vector<std::string> foreign_;  // another run's, removed once this one has saved (overwrite)

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <new>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "backend/comm/mpi_world.h"
+#include "base/unexpected.h"
 
 namespace cad::backend {
 
@@ -30,10 +32,12 @@ class Run {
     std::exception_ptr unexpected;
     std::string why;
     {
-      Communicator comm(world_, number);
-      ThreadPool pool(threads, alone);
-      Device device{number, comm, pool};
+      std::optional<Communicator> comm;
+      std::optional<ThreadPool> pool;
       try {
+        comm.emplace(world_, number);
+        pool.emplace(threads, alone);
+        Device device{number, *comm, *pool};
         const Status status = f_(device);
         if (!status.ok()) {
           error = status.error();
@@ -41,11 +45,8 @@ class Run {
         }
       } catch (const WorldFailed&) {
         // whoever failed has said why
-      } catch (const std::bad_alloc&) {
-        why = "not enough memory: an allocation was refused";
-        unexpected = std::current_exception();
       } catch (const std::exception& e) {
-        why = fmt::format("internal error: {}", e.what());
+        why = unexpected_text(e);
         unexpected = std::current_exception();
       }
       // before the communicator is left: it would wait for the others
@@ -56,6 +57,13 @@ class Run {
     if (!error || outcome_.error) return;
     outcome_.error = std::move(error);
     outcome_.device = number;
+  }
+
+  // A device's thread could not be started: those that run hear of it.
+  void not_started(int number, const std::exception& e) {
+    world_.fail(fmt::format("{}: {}", world_.name_of(number), unexpected_text(e)));
+    const std::lock_guard lock(mutex_);
+    if (!unexpected_) unexpected_ = std::current_exception();
   }
 
   // Throws what a device threw.
@@ -85,9 +93,17 @@ DevicesOutcome run_on_devices(World& world, int threads_per_device,
   Run run(world, f);
   std::vector<std::thread> others;
   others.reserve(static_cast<size_t>(count));
-  for (int d = 1; d < count; ++d)
-    others.emplace_back([&, d] { run.device(world.first_device() + d, threads, alone); });
-  run.device(world.first_device(), threads, alone);
+  int next = 1;
+  try {
+    for (; next < count; ++next) {
+      others.emplace_back([&run, &world, d = next, threads, alone] {
+        run.device(world.first_device() + d, threads, alone);
+      });
+    }
+    run.device(world.first_device(), threads, alone);
+  } catch (const std::system_error& e) {  // device() throws nothing
+    run.not_started(world.first_device() + next, e);
+  }
   for (std::thread& t : others) t.join();
   return run.outcome();
 }

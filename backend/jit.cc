@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <mutex>
+#include <new>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #include "backend/emit_llvm.h"
@@ -21,6 +24,7 @@
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Verifier.h"
 #include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/Host.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
@@ -57,6 +61,24 @@ T unwrap(llvm::Expected<T> expected) {
   if (!expected) CAD_CHECK(false, "LLVM: {}", llvm::toString(expected.takeError()));
   return std::move(*expected);
 }
+// What LLVM would end the process for without a word of ours.
+void refused(void* /*data*/, const char* /*reason*/, bool /*crash*/) {
+  throw std::bad_alloc();
+}
+void fatal(void* /*data*/, const char* reason, bool /*crash*/) {
+  const std::string why = reason;
+  if (why.find("allocate") != std::string::npos || why.find("memory") != std::string::npos)
+    throw std::bad_alloc();
+  CAD_CHECK(false, "LLVM: {}", why);
+}
+void install_handlers() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::install_bad_alloc_error_handler(refused);
+    llvm::install_fatal_error_handler(fatal);
+  });
+}
+
 void unwrap(llvm::Error error) {
   if (error) CAD_CHECK(false, "LLVM: {}", llvm::toString(std::move(error)));
 }
@@ -136,6 +158,7 @@ struct Jit::Impl {
 };
 
 Jit::Jit(int lanes) : impl_(std::make_unique<Impl>()) {
+  install_handlers();
   impl_->lanes = lanes;
   impl_->lljit = unwrap(orc::LLJITBuilder().setJITTargetMachineBuilder(impl_->builder).create());
   orc::SymbolMap symbols;
@@ -174,7 +197,14 @@ std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kern
   const size_t batches = (fresh.size() + kBatch - 1) / kBatch;
   std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects(batches);
   std::atomic<size_t> next{0};
-  auto work = [&] {
+  std::mutex failed;
+  std::exception_ptr failure;
+  const auto fail = [&] {
+    const std::lock_guard<std::mutex> guard(failed);
+    if (!failure) failure = std::current_exception();
+    next = batches;
+  };
+  auto compile_some = [&] {
     for (size_t b = next++; b < batches; b = next++) {
       const size_t from = b * kBatch, to = std::min(fresh.size(), from + kBatch);
       objects[b] = impl_->object({fresh.begin() + static_cast<std::ptrdiff_t>(from),
@@ -182,11 +212,23 @@ std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kern
                                  first + from);
     }
   };
+  const auto work = [&] {
+    try {
+      compile_some();
+    } catch (...) {  // told by the thread that asked
+      fail();
+    }
+  };
   std::vector<std::thread> helpers;
-  for (int t = 1; t < std::min<int>(threads, static_cast<int>(batches)); ++t)
-    helpers.emplace_back(work);
+  try {
+    for (int t = 1; t < std::min<int>(threads, static_cast<int>(batches)); ++t)
+      helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // no room for another thread: those that are there do the work
+  }
   work();
   for (std::thread& t : helpers) t.join();
+  if (failure) std::rethrow_exception(failure);
   for (auto& object : objects) unwrap(impl_->lljit->addObjectFile(std::move(object)));
   for (size_t k = 0; k < fresh.size(); ++k) {
     CompiledKernel compiled;

@@ -30,14 +30,23 @@ LoweredRun lower_run(const ir::TrainSpec& spec, const DevicePlan& plan, ir::Pass
   LoweredRun run;
   run.mesh = plan.train.mesh;
   const ir::Graph forward = ir::run_passes(spec.forward, ir::passes_before_autodiff(), log);
-  run.train = lower_forward(forward, spec.bindings, plan.train);
+  std::vector<ir::Graph> evals;
+  std::vector<planner::Placement> placements;
+  std::set<std::string> several = read_in_several_ways(forward);
   for (size_t i = 0; i < spec.evals.size(); ++i) {
-    const ir::Graph eval = ir::run_passes(spec.evals[i].graph, ir::passes_before_autodiff(), log);
-    run.evals.push_back(lower_forward(
-        eval, spec.bindings,
-        i < plan.evals.size() ? plan.evals[i]
-                              : planner::placement_for(eval, spec.bindings, forward, plan.train)));
+    evals.push_back(ir::run_passes(spec.evals[i].graph, ir::passes_before_autodiff(), log));
+    placements.push_back(i < plan.evals.size() ? plan.evals[i]
+                                               : planner::placement_for(evals[i], spec.bindings,
+                                                                        forward, plan.train));
+    several.merge(read_in_several_ways(evals[i]));
   }
+  SharedParameters shared;
+  place_shared(forward, spec.bindings, plan.train, several, shared);
+  for (size_t i = 0; i < evals.size(); ++i)
+    place_shared(evals[i], spec.bindings, placements[i], several, shared);
+  run.train = lower_forward(forward, spec.bindings, plan.train, shared);
+  for (size_t i = 0; i < evals.size(); ++i)
+    run.evals.push_back(lower_forward(evals[i], spec.bindings, placements[i], shared));
   return run;
 }
 

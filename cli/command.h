@@ -91,9 +91,8 @@ bool print_diagnostics(const CommonOptions& common, const Sources& sources,
 int fail(const CommonOptions& common, const Sources& sources, const Diagnostic& diagnostic);
 int fail(const CommonOptions& common, const Diagnostic& diagnostic);
 
-// Reports what nobody expected, a bug of ours, or with nullptr that memory ran out; returns the
-// exit status.
-int report_unexpected(const std::exception* bug);
+// Reports what nobody expected, a bug of ours or that memory ran out; returns the exit status.
+int report_unexpected(const std::exception& bug);
 
 bool use_color(const CommonOptions& common, int descriptor);  // 1 stdout, 2 stderr
 void print(std::string_view text);  // to stdout; a failed write ends the program with status 1

@@ -56,7 +56,7 @@ Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
         make_error(DiagId::E0902,
                    fmt::format("`{}` is a plan for {} device{}, the run has {}", common.plan,
                                plan.devices, plan.devices == 1 ? "" : "s", devices),
-                   kExitUsage);
+                   kExitNoInput);
     error.help(fmt::format("run it with `--devices {}`", plan.devices));
     return error;
   }

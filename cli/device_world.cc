@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <new>
 #include <thread>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "backend/comm/mpi_world.h"
 #include "backend/comm/thread_world.h"
 #include "backend/devices.h"
+#include "base/unexpected.h"
 #include "cli/training_common.h"
 #include "planner/machines.h"
 #include "planner/mesh.h"
@@ -92,15 +92,10 @@ int telling_others(const DeviceWorld& world, const std::function<int()>& work) {
   if (world.world == nullptr) return work();
   try {
     return work();
-  } catch (const std::bad_alloc&) {
-    world.world->fail(world.world->name_of(world.world->first_device()) +
-                      ": not enough memory: an allocation was refused");
-    return report_unexpected(nullptr);
   } catch (const std::exception& bug) {
     const backend::World& w = *world.world;
-    world.world->fail(
-        fmt::format("{}: internal error: {}", w.name_of(w.first_device()), bug.what()));
-    return report_unexpected(&bug);
+    world.world->fail(fmt::format("{}: {}", w.name_of(w.first_device()), unexpected_text(bug)));
+    return report_unexpected(bug);
   }
 }
 

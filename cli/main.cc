@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "base/suggest.h"
+#include "base/unexpected.h"
 #include "cli/command.h"
 
 namespace cad::cli {
@@ -250,13 +250,12 @@ int run(int argc, char** argv) {
 }  // namespace cad::cli
 
 int main(int argc, char** argv) {
+  cad::report_on_terminate();
   int status = cad::kExitBug;
   try {
     status = cad::cli::run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    status = cad::cli::report_unexpected(nullptr);
   } catch (const std::exception& error) {
-    status = cad::cli::report_unexpected(&error);
+    status = cad::cli::report_unexpected(error);
   }
   if (std::fflush(stdout) != 0) {
     std::fputs("error[E0505]: cannot write to standard output\n", stderr);

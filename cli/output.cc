@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/render.h"
+#include "base/unexpected.h"
 #include "cli/command.h"
 
 namespace cad::cli {
@@ -28,13 +29,12 @@ bool use_color(const CommonOptions& common, int descriptor) {
   return isatty(descriptor) == 1;
 }
 
-int report_unexpected(const std::exception* bug) {
-  if (bug == nullptr) {
-    std::fputs("error[E0703]: not enough memory: an allocation was refused\n", stderr);
+int report_unexpected(const std::exception& bug) {
+  if (is_out_of_memory(bug)) {
+    fmt::print(stderr, "error[E0703]: {}\n", unexpected_text(bug));
     return kExitRunFailed;
   }
-  fmt::print(stderr, "internal error: {}\nthis is a bug in colauto, not in the program\n",
-             bug->what());
+  fmt::print(stderr, "{}\nthis is a bug in colauto, not in the program\n", unexpected_text(bug));
   return kExitBug;
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -87,9 +88,12 @@ int run_repl(const ReplFlags& flags, const CommonOptions& common) {
   Session session;
   session.choose(common.train, common.model);
   int number = 0;
+  const bool terminal = isatty(STDIN_FILENO) == 1 && !flags.echo;
   if (!common.file.empty()) {
     ReplContext context{session, common, 0, false};
     run_one(context, ":load " + common.file);
+    // a script must not go on as if it had its program
+    if (!terminal && !std::ifstream(common.file)) return kExitNoInput;
   }
   if (!flags.set.empty()) {
     std::string settings;
@@ -97,7 +101,6 @@ int run_repl(const ReplFlags& flags, const CommonOptions& common) {
     ReplContext context{session, common, 0, false};
     run_one(context, ":set" + settings);
   }
-  const bool terminal = isatty(STDIN_FILENO) == 1 && !flags.echo;
   const std::unique_ptr<LineReader> reader =
       terminal ? terminal_reader([&](const std::string& line) { return complete(session, line); })
                : pipe_reader(flags.echo);

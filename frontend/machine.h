@@ -35,6 +35,8 @@ struct ClusterSpec {
   Span span;
 };
 
+constexpr size_t kMostMeshAxes = 3;  // that are planned for
+
 struct MeshSpec {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> axes;  // outermost first

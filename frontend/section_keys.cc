@@ -296,6 +296,11 @@ void SectionChecker::read_mesh(const Section& s) {
       auto size = read_.whole({arg.name.text.c_str(), KeyKind::kCount, false, {}}, arg.value);
       mesh.axes.emplace_back(arg.name.text, size.value_or(1));
     }
+    if (mesh.axes.size() > kMostMeshAxes) {
+      read_.report(DiagId::E0803, expr(axes->second).span,
+                   fmt::format("a mesh of {} axes: at most {} are planned for", mesh.axes.size(),
+                               kMostMeshAxes));
+    }
   }
   data_.machines.meshes.push_back(mesh);
 }
@@ -340,6 +345,14 @@ void SectionChecker::check_names_of_machines() {
   std::vector<std::string> names;
   for (const DeviceSpec& device : data_.machines.devices) names.push_back(device.name);
   for (std::string& device : library_devices()) names.push_back(std::move(device));
+  bool broken_mesh = false;
+  for (const Item& item :
+       module_.main().ast.items) {  // what cannot be read has a name all the same
+    if (item.kind != ItemKind::kSection || !section(item.section).broken) continue;
+    const Section& s = section(item.section);
+    if (s.kind.text == "device") names.push_back(s.name.text);
+    broken_mesh = broken_mesh || s.kind.text == "mesh";
+  }
   for (const ClusterSpec& cluster : data_.machines.clusters) {
     if (cluster.device.empty() || std::count(names.begin(), names.end(), cluster.device) != 0)
       continue;
@@ -348,7 +361,7 @@ void SectionChecker::check_names_of_machines() {
     if (auto near = suggest(cluster.device, names))
       d.help(fmt::format("did you mean `{}`?", *near));
   }
-  if (data_.machines.meshes.size() != 1) return;
+  if (data_.machines.meshes.size() != 1 || broken_mesh) return;
   std::vector<std::string> axes;
   for (const auto& [axis, size] : data_.machines.meshes[0].axes) axes.push_back(axis);
   for (const PlanSpec& plan : data_.machines.plans) {

@@ -344,7 +344,7 @@ BaselineResult baseline(const Problem& problem, const std::string& name, bool re
   PriceOptions options;
   options.mask = &mask;
   const Priced priced(problem, options);
-  if (priced.stuck() || !std::isfinite(priced.value())) {
+  if (!std::isfinite(priced.value())) {
     result.why = "the model's sizes do not allow it on this mesh";
     return result;
   }

@@ -203,7 +203,7 @@ class Explainer {
     for (const double hide : {0.0, 0.5, 1.0}) {  // whichever line of planner/frontier.h counts
       options.hide = hide;
       const Priced priced(p_, options);
-      if (priced.stuck() || !std::isfinite(priced.value())) return best;
+      if (!std::isfinite(priced.value())) return best;
       const Evaluation e = evaluate(p_, priced.plan());
       if (e.valid && (!best.valid || value(e) < value(best))) best = e;
       if (best.parameters <= best.compute) break;

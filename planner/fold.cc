@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "planner/fold_core.h"
 
 namespace cad::planner {
 
@@ -91,57 +92,85 @@ Table min_plus(const Table& a, const Table& b) {
   return out;
 }
 
+namespace {
+
+// Of branching in one fold: entries of tables, times a guess of how often each is looked at.
+constexpr double kMostBranchWork = 2e9, kLooks = 64;
+
+}  // namespace
+
 Folded::Folded(FoldProblem problem, std::vector<int> kept)
-    : problem_(std::move(problem)), kept_(std::move(kept)), gone_(problem_.nodes.size(), 0) {
+    : problem_(std::move(problem)),
+      kept_(std::move(kept)),
+      gone_(problem_.nodes.size(), 0),
+      work_(kMostBranchWork) {
   run();
 }
 
-Folded::Folded(FoldProblem problem, std::vector<int> kept, std::vector<char> gone, int depth)
-    : problem_(std::move(problem)), kept_(std::move(kept)), gone_(std::move(gone)), depth_(depth) {
+Folded::Folded(FoldProblem problem, std::vector<int> kept, std::vector<char> gone, int depth,
+               double work)
+    : problem_(std::move(problem)),
+      kept_(std::move(kept)),
+      gone_(std::move(gone)),
+      depth_(depth),
+      work_(work) {
   run();
 }
 
-void Folded::run() {
-  std::vector<char> keep(problem_.nodes.size(), 0);
-  for (int k : kept_) keep[static_cast<size_t>(k)] = 1;
-  while (true) {
-    merge_parallel();
-    // the cheapest of the nodes with at most two neighbours
-    std::vector<int> degree(problem_.nodes.size(), 0);
-    std::vector<double> size(problem_.nodes.size(), 1);
-    for (const FoldEdge& edge : problem_.edges) {
-      ++degree[static_cast<size_t>(edge.a)];
-      ++degree[static_cast<size_t>(edge.b)];
-      size[static_cast<size_t>(edge.a)] *= static_cast<double>(edge.cost.at.size());
-      size[static_cast<size_t>(edge.b)] *= static_cast<double>(edge.cost.at.size());
-    }
-    int best = -1;
-    bool left = false;
-    for (size_t n = 0; n < problem_.nodes.size(); ++n) {
-      if (gone_[n] != 0 || keep[n] != 0) continue;
-      left = true;
-      if (degree[n] > 2) continue;
-      const auto key = [&](size_t m) { return std::make_pair(degree[m], size[m]); };
-      if (best < 0 || key(n) < key(static_cast<size_t>(best))) best = static_cast<int>(n);
-    }
-    if (!left) break;
-    if (best < 0) {
-      branch();
-      return;
-    }
-    eliminate(best);
-  }
-  finish();
-}
-
-// Tries every choice of the node with the most neighbours (of these, the fewest choices).
-void Folded::branch() {
-  constexpr int kMostDepth = 2;
+std::vector<int> Folded::degrees() const {
   std::vector<int> degree(problem_.nodes.size(), 0);
   for (const FoldEdge& edge : problem_.edges) {
     ++degree[static_cast<size_t>(edge.a)];
     ++degree[static_cast<size_t>(edge.b)];
   }
+  return degree;
+}
+
+void Folded::run() {
+  while (true) {
+    merge_parallel();
+    bool left = false;
+    const int node = next(left);
+    if (node >= 0) {
+      eliminate(node);
+      continue;
+    }
+    if (!left) break;
+    if (guide_.empty()) {
+      if (branch()) return;
+      stuck_ = depth_ > 0;
+      if (stuck_ || !guide()) return;
+    }
+    fix(most_connected());
+  }
+  finish();
+  if (!exact_ && kept_.empty() && result_.at[0] <= bound_.at[0] * (1 + 2e-6F)) exact_ = true;
+}
+
+// The cheapest of the nodes with at most two neighbours; -1: none. `left`: there are others.
+int Folded::next(bool& left) const {
+  std::vector<char> keep(problem_.nodes.size(), 0);
+  for (const int k : kept_) keep[static_cast<size_t>(k)] = 1;
+  const std::vector<int> degree = degrees();
+  std::vector<double> size(problem_.nodes.size(), 1);
+  for (const FoldEdge& edge : problem_.edges) {
+    size[static_cast<size_t>(edge.a)] *= static_cast<double>(edge.cost.at.size());
+    size[static_cast<size_t>(edge.b)] *= static_cast<double>(edge.cost.at.size());
+  }
+  int best = -1;
+  for (size_t n = 0; n < problem_.nodes.size(); ++n) {
+    if (gone_[n] != 0 || keep[n] != 0) continue;
+    left = true;
+    if (degree[n] > 2) continue;
+    const auto key = [&](size_t m) { return std::make_pair(degree[m], size[m]); };
+    if (best < 0 || key(n) < key(static_cast<size_t>(best))) best = static_cast<int>(n);
+  }
+  return best;
+}
+
+// The node with the most neighbours, of these the one with the fewest choices.
+int Folded::most_connected() const {
+  const std::vector<int> degree = degrees();
   int node = -1;
   for (size_t n = 0; n < problem_.nodes.size(); ++n) {
     if (gone_[n] != 0 || std::find(kept_.begin(), kept_.end(), static_cast<int>(n)) != kept_.end())
@@ -149,48 +178,95 @@ void Folded::branch() {
     const auto key = [&](size_t m) { return std::make_pair(-degree[m], problem_.nodes[m].size()); };
     if (node < 0 || key(n) < key(static_cast<size_t>(node))) node = static_cast<int>(n);
   }
-  if (depth_ >= kMostDepth || node < 0) {
-    stuck_ = true;
-    return;
-  }
+  return node;
+}
+
+Table Folded::filled(float value) const {
+  const auto size = [&](size_t k) {
+    return static_cast<int>(problem_.nodes[static_cast<size_t>(kept_[k])].size());
+  };
+  return Table(kept_.size() == 2 ? size(0) : 1, kept_.empty() ? 1 : size(kept_.size() - 1), value);
+}
+
+// Tries every choice of the most connected node. False: that is too much work, or too deep.
+bool Folded::branch() {
+  constexpr int kMostDepth = 2;
+  const int node = most_connected();
+  if (depth_ >= kMostDepth) return false;
+  double leaf = 1;
+  for (const FoldEdge& edge : problem_.edges)
+    leaf += static_cast<double>(edge.cost.at.size()) * kLooks;
+  const std::vector<float>& costs = problem_.nodes[static_cast<size_t>(node)];
+  const auto allowed = static_cast<double>(costs.size()) -
+                       static_cast<double>(std::count(costs.begin(), costs.end(), kNever));
+  if (allowed * leaf > work_) return false;
+  work_ /= std::max(allowed, 1.0);
+  if (branches_on(node)) return true;
+  branches_.clear();
+  best_branch_.clear();
+  return false;
+}
+
+bool Folded::branches_on(int node) {
   const std::vector<float> costs = problem_.nodes[static_cast<size_t>(node)];
+  result_ = filled(kNever);
+  best_branch_.assign(result_.at.size(), -1);
   for (size_t c = 0; c < costs.size(); ++c) {
     branches_.emplace_back();
     if (costs[c] == kNever) continue;
-    FoldProblem fixed;
-    fixed.nodes = problem_.nodes;
-    for (size_t o = 0; o < costs.size(); ++o) {
-      if (o != c) fixed.nodes[static_cast<size_t>(node)][o] = kNever;
-    }
-    for (const FoldEdge& edge : problem_.edges) {
-      if (edge.a != node && edge.b != node) {
-        fixed.edges.push_back(edge);
-        continue;
-      }
-      const bool first = edge.a == node;
-      std::vector<float>& other = fixed.nodes[static_cast<size_t>(first ? edge.b : edge.a)];
-      for (size_t o = 0; o < other.size(); ++o)
-        other[o] += first ? edge.cost(edge.class_a[c], edge.class_b[o])
-                          : edge.cost(edge.class_a[o], edge.class_b[c]);
-    }
     branches_.back() =
-        std::unique_ptr<Folded>(new Folded(std::move(fixed), kept_, gone_, depth_ + 1));
+        std::unique_ptr<Folded>(new Folded(with_choice(node, c), kept_, gone_, depth_ + 1, work_));
     const Folded& made = *branches_.back();
-    if (made.stuck_) {
-      stuck_ = true;
-      return;
-    }
-    if (best_branch_.empty()) {
-      result_ = Table(made.result_.rows, made.result_.columns, kNever);
-      best_branch_.assign(result_.at.size(), static_cast<int32_t>(c));
-    }
+    if (made.stuck_) return false;
     for (size_t i = 0; i < result_.at.size(); ++i) {
       if (made.result_.at[i] + constant_ >= result_.at[i]) continue;
       result_.at[i] = made.result_.at[i] + constant_;
       best_branch_[i] = static_cast<int32_t>(c);
     }
   }
-  if (best_branch_.empty()) stuck_ = true;
+  return true;
+}
+
+FoldProblem Folded::with_choice(int node, size_t choice) const {
+  FoldProblem fixed;
+  fixed.nodes = problem_.nodes;
+  std::vector<float>& own = fixed.nodes[static_cast<size_t>(node)];
+  for (size_t o = 0; o < own.size(); ++o) {
+    if (o != choice) own[o] = kNever;
+  }
+  for (const FoldEdge& edge : problem_.edges) {
+    if (edge.a != node && edge.b != node) {
+      fixed.edges.push_back(edge);
+      continue;
+    }
+    const bool first = edge.a == node;
+    std::vector<float>& other = fixed.nodes[static_cast<size_t>(first ? edge.b : edge.a)];
+    for (size_t o = 0; o < other.size(); ++o)
+      other[o] += first ? edge.cost(edge.class_a[choice], edge.class_b[o])
+                        : edge.cost(edge.class_a[o], edge.class_b[choice]);
+  }
+  return fixed;
+}
+
+// What nodes choose if they must be fixed, and the bound. A loop's body must be able to go on as it
+// begins, so its kept nodes choose alike. False: nothing is allowed; the result says so.
+bool Folded::guide() {
+  exact_ = false;
+  const Core free = solve_core(problem_, gone_, {});
+  bound_ = filled(static_cast<float>(static_cast<double>(constant_) + free.bound));
+  const bool pair = kept_.size() == 2 && problem_.nodes[static_cast<size_t>(kept_[0])].size() ==
+                                             problem_.nodes[static_cast<size_t>(kept_[1])].size();
+  const Core core = pair && free.feasible ? solve_core(problem_, gone_, kept_) : free;
+  guide_ = core.feasible ? core.choices : free.choices;
+  if (!free.feasible) result_ = filled(kNever);
+  return free.feasible;
+}
+
+// Its edges become costs of its neighbours.
+void Folded::fix(int node) {
+  const auto choice = static_cast<size_t>(guide_[static_cast<size_t>(node)]);
+  problem_ = with_choice(node, choice);
+  eliminate(node);
 }
 
 void Folded::merge_parallel() {
@@ -300,16 +376,17 @@ void Folded::finish() {
 }
 
 std::vector<int> Folded::choices(const std::vector<int>& fixed) const {
-  CAD_CHECK(!stuck_ && fixed.size() == kept_.size(), "{} choices are fixed, {} nodes are kept",
-            fixed.size(), kept_.size());
+  CAD_CHECK(fixed.size() == kept_.size(), "{} choices are fixed, {} nodes are kept", fixed.size(),
+            kept_.size());
   std::vector<int> out(problem_.nodes.size(), -1);
   if (!branches_.empty()) {
     size_t entry = 0;
     if (!kept_.empty()) entry = static_cast<size_t>(fixed[0]);
     if (kept_.size() == 2)
       entry = entry * static_cast<size_t>(result_.columns) + static_cast<size_t>(fixed[1]);
-    const auto& best = branches_[static_cast<size_t>(best_branch_[entry])];
-    out = best->choices(fixed);
+    const int32_t best = best_branch_[entry];
+    CAD_CHECK(best >= 0, "no choices are allowed");
+    out = branches_[static_cast<size_t>(best)]->choices(fixed);
   }
   for (size_t k = 0; k < kept_.size(); ++k) out[static_cast<size_t>(kept_[k])] = fixed[k];
   for (size_t s = steps_.size(); s-- > 0;) {

@@ -101,12 +101,8 @@ struct Search::Impl {
     ++found.evaluations;
     point.price = lambda;
     point.again = again;
-    if (priced.stuck()) {
-      found.exact = false;
-      return point;
-    }
-    point.value = priced.value();
-    if (point.value == static_cast<double>(kNever)) {
+    point.value = priced.bound();
+    if (priced.value() == static_cast<double>(kNever)) {
       point.e.valid = false;
       return point;
     }
@@ -193,7 +189,7 @@ struct Search::Impl {
     double lambda = start;
     for (int i = 0; i < 4 && !(have_fast && have_small); ++i) {
       Point point = at(found, lambda, budget, limit);
-      if (!found.exact || !point.e.valid) return false;
+      if (!point.e.valid) return false;
       raise(bound, safe(point.value) - lambda * room, lambda);
       price = lambda;
       if (bound >= incumbent) return true;
@@ -222,8 +218,7 @@ struct Search::Impl {
       }
     }
     Point fast = at(found, 0, budget, limit);
-    if (!found.exact) return 0;
-    if (!fast.e.valid) return std::numeric_limits<double>::infinity();
+    if (!fast.e.valid) return fast.value;
     double bound = -std::numeric_limits<double>::infinity();
     raise(bound, safe(fast.value), 0);
     price = 0;
@@ -269,8 +264,8 @@ struct Search::Impl {
     const double kept = hide;
     for (int i = 0; i < folds && next.sum() > 0; ++i) {
       const Point point = priced_moments(found, budget, next);
-      if (!found.exact || !point.e.valid) {
-        bound = found.exact ? kUnlimited : 0;
+      if (!point.e.valid) {
+        bound = std::isinf(point.value) ? kUnlimited : 0;
         break;
       }
       const double value = safe(point.value) - next.sum() * budget;
@@ -358,7 +353,7 @@ struct Search::Impl {
     constexpr int kFolds = 4;
     if (prices.list.empty() || !std::isfinite(incumbent) || !std::isfinite(budget)) return false;
     found.bound = std::max(0.0, ascend(found, budget, incumbent, incumbent, kFolds, true));
-    return found.exact && found.bound >= incumbent;
+    return found.bound >= incumbent;
   }
 
   // Plans by the most memory that any of their choices takes for a moment: within (moment, limit].
@@ -370,8 +365,7 @@ struct Search::Impl {
     hide = 0;
     double bound = slopes(found, budget, limit, moment);
     const Evaluation& e = found.evaluation;
-    if (!found.exact || !found.feasible || p.model.overlap <= 0 || e.parameters <= e.compute)
-      return bound;
+    if (!found.feasible || p.model.overlap <= 0 || e.parameters <= e.compute) return bound;
     // compute is too short to hide that much: the best weight of the two lines, and mixes of the
     // plans on both sides of it
     const double first = price;
@@ -443,7 +437,6 @@ struct Search::Impl {
     const double known = found.bound;
     parts[0].bound = best_line(found, budget, parts[0].limit, floor());
     whole = {bound_price, bound_hide, again, parts[0].bound};
-    if (!found.exact) return;
     parts[0].bound = std::max(parts[0].bound, known);
     ascend_whole(found, budget, parts[0].bound);
     if (std::isfinite(budget) && found.feasible && parts[0].bound < incumbent)
@@ -679,7 +672,7 @@ void Search::price_moments(const Line& line, double budget, double incumbent) {
   s.prices = {};
   if (!(line.price > 0)) return;
   const Impl::Point point = s.at(found, line.price, budget, kUnlimited);
-  if (!found.exact || !point.e.valid) return;
+  if (!point.e.valid) return;
   s.prices.hide = line.hide;
   Impl::meet(mean_moments(s.p, point.plan), line.price, s.prices);
   s.ascend(found, budget, incumbent, incumbent, kFolds);
@@ -696,9 +689,8 @@ void Search::be_exact(double time_s, double tolerance, int64_t work) {
 
 double Search::bound_at(double price, double budget) {
   const Priced priced(impl_->p, impl_->options(price, std::numeric_limits<double>::infinity()));
-  if (priced.stuck()) return 0;
   const double room = std::isfinite(budget) ? budget - impl_->floor() : 0;
-  return Impl::safe(priced.value()) - price * room;
+  return Impl::safe(priced.bound()) - price * room;
 }
 
 Search::Line Search::line() const {
@@ -733,9 +725,8 @@ double Search::segment_bound(const Line& line, double near, double budget, doubl
     options.price = price;
     options.segments = &divided.prices;
     const Priced priced(s.p, options);
-    if (priced.stuck()) return 0.0;
     const double floor = priced_moments ? 0 : divided.prices.moment * s.floor();
-    const double bound = Impl::safe(priced.value()) - price * (divided.room - floor);
+    const double bound = Impl::safe(priced.bound()) - price * (divided.room - floor);
     best = std::max(best, bound);
     return bound;
   };

@@ -1,5 +1,5 @@
 // planner/frontier.h -- the fastest plan of one mesh within a memory budget. At a given price of
-// memory (seconds a byte) the joint problem folds exactly (planner/fold.h), a loop of L iterations
+// memory (seconds a byte) the joint problem folds (planner/fold.h), a loop of L iterations
 // being the L-th min-plus power of its body. Prices come from the slopes of the time/memory
 // frontier; every evaluation gives a plan and a lower bound on all plans. Between the two plans
 // next to the budget, loops mix both bodies. docs/planner.md tells it in prose.
@@ -23,7 +23,6 @@ struct Found {
   double least_peak = 0;          // bytes: of the plan that needs least
   int evaluations = 0;            // folds
   int64_t columns = 0, rows = 0;  // of what went to lp_solve, if anything did
-  bool exact = true;              // false: the graph did not fold; `bound` is 0 then
 };
 
 // Budget in bytes a device; infinite: none.

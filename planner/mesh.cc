@@ -11,9 +11,12 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "frontend/machine.h"
 
 namespace cad::planner {
 namespace {
+
+static_assert(static_cast<size_t>(kMaxAxes) == frontend::kMostMeshAxes);
 
 // How many members of each group one block (a pair, a node) holds: one number for all groups and
 // blocks that have any, or 0 when they differ.

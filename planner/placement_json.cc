@@ -207,11 +207,13 @@ std::optional<BodyPlacement> read_body(const Json& json) {
 Result<Placement> saved_placement(const Plan& plan, const std::string& path, const ir::Graph& graph,
                                   const ir::Bindings& bindings, const Cluster& cluster) {
   Placement placement;
-  CAD_TRY(mesh, make_mesh(cluster, plan.axes));
-  placement.mesh = mesh;
+  auto mesh = make_mesh(cluster, plan.axes);
+  if (mesh.ok()) placement.mesh = std::move(*mesh);
   placement.top = plan.placement;
   std::string fault;
-  if (plan.digest.empty())
+  if (!mesh.ok())
+    fault = mesh.error().message;
+  else if (plan.digest.empty())
     fault = "it lacks its `placement`";
   else if (plan.digest != graph_digest(graph, bindings))
     fault = "it is of another program, or of other sizes of its dims";

@@ -1,7 +1,10 @@
 // planner/plan_json.cc -- see plan_json.h. A budget without limit is null.
 #include "planner/plan_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -20,11 +23,6 @@ json layout_json(const NamedLayout& layout) {
   json out = json::array();
   for (const std::string& entry : layout)
     out.push_back(entry.empty() ? json(nullptr) : json(entry));
-  return out;
-}
-NamedLayout layout_of(const json& j) {
-  NamedLayout out;
-  for (const json& entry : j) out.push_back(entry.is_null() ? "" : entry.get<std::string>());
   return out;
 }
 
@@ -62,14 +60,6 @@ json steps_json(const std::vector<PlanStep>& steps) {
     out.push_back({{"kind", s.kind}, {"axes", s.axes}, {"bytes", s.bytes}, {"seconds", s.seconds}});
   return out;
 }
-std::vector<PlanStep> steps_of(const json& j) {
-  std::vector<PlanStep> out;
-  for (const json& step : j)
-    out.push_back({step.at("kind").get<std::string>(),
-                   step.at("axes").get<std::vector<std::string>>(), step.at("bytes").get<double>(),
-                   step.at("seconds").get<double>()});
-  return out;
-}
 
 json conversion_json(const PlanConversion& c) {
   return {{"value", c.value},
@@ -85,92 +75,247 @@ json conversion_json(const PlanConversion& c) {
           {"inside", c.inside}};
 }
 
-Plan plan_of(const json& j) {
+// An object of the file that is read key by key. The first thing that is missing or of another kind
+// is what the message says; what is read from then on does not count.
+class Fields {
+ public:
+  Fields(const json& object, std::string where, std::string& fault)
+      : object_(object), where_(std::move(where)), fault_(fault) {
+    if (!object_.is_object())
+      wrong(where_.empty() ? "it" : fmt::format("`{}`", where_), "an object");
+  }
+
+  void read(const char* key, std::string& to) const {
+    if (const json* j = find(key, "a text", &json::is_string)) to = j->get<std::string>();
+  }
+  void read(const char* key, double& to) const {
+    if (const json* j = find(key, "a number", &json::is_number)) to = j->get<double>();
+  }
+  void read(const char* key, int64_t& to) const {
+    if (const json* j = find(key, "a whole number", &json::is_number_integer))
+      to = j->get<int64_t>();
+  }
+  void read(const char* key, int& to) const {
+    int64_t whole = 0;
+    read(key, whole);
+    to = static_cast<int>(std::clamp<int64_t>(whole, std::numeric_limits<int>::min(),
+                                              std::numeric_limits<int>::max()));
+  }
+  void read(const char* key, bool& to) const {
+    if (const json* j = find(key, "true or false", &json::is_boolean)) to = j->get<bool>();
+  }
+  void read(const char* key, std::vector<std::string>& to) const {
+    each(key, [&](const json& j, const std::string& where) {
+      if (!j.is_string()) return wrong(fmt::format("`{}`", where), "a text");
+      to.push_back(j.get<std::string>());
+    });
+  }
+  // "B", null or "+" for each axis
+  void read_layout(const char* key, NamedLayout& to) const {
+    each(key, [&](const json& j, const std::string& where) {
+      if (!j.is_string() && !j.is_null())
+        return wrong(fmt::format("`{}`", where), "a text or null");
+      to.push_back(j.is_null() ? "" : j.get<std::string>());
+    });
+  }
+  void read_steps(const char* key, std::vector<PlanStep>& to) const {
+    each_object(key, [&](const Fields& f) {
+      PlanStep& step = to.emplace_back();
+      f.read("kind", step.kind);
+      f.read("axes", step.axes);
+      f.read("bytes", step.bytes);
+      f.read("seconds", step.seconds);
+    });
+  }
+  // f(element, where) of an array, f(Fields) of an array of objects, of an object.
+  template <class F>
+  void each(const char* key, const F& f) const {
+    const json* list = find(key, "a list", &json::is_array);
+    for (size_t i = 0; list != nullptr && i < list->size() && fault_.empty(); ++i)
+      f(list->at(i), fmt::format("{}[{}]", path(key), i));
+  }
+  template <class F>
+  void each_object(const char* key, const F& f) const {
+    each(key, [&](const json& j, const std::string& where) {
+      const Fields fields(j, where, fault_);
+      if (fault_.empty()) f(fields);
+    });
+  }
+  template <class F>
+  void object(const char* key, const F& f) const {
+    const json* j = find(key, "an object", &json::is_object);
+    if (j != nullptr) f(Fields(*j, path(key), fault_));
+  }
+  [[nodiscard]] const json* any(const char* key) const {
+    return find(key, "", [](const json&) { return true; });
+  }
+  void wrong(const std::string& what, const char* wanted) const {
+    if (fault_.empty()) fault_ = fmt::format("{} is not {}", what, wanted);
+  }
+
+ private:
+  [[nodiscard]] std::string path(const char* key) const {
+    return where_.empty() ? key : where_ + "." + key;
+  }
+  template <class Is>
+  const json* find(const char* key, const char* wanted, Is is) const {
+    if (!fault_.empty()) return nullptr;
+    const auto at = object_.find(key);
+    if (at == object_.end()) {
+      fault_ = where_.empty() ? fmt::format("it lacks `{}`", key)
+                              : fmt::format("`{}` lacks `{}`", where_, key);
+      return nullptr;
+    }
+    if (std::invoke(is, *at)) return &*at;
+    wrong(fmt::format("`{}`", path(key)), wanted);
+    return nullptr;
+  }
+
+  const json& object_;
+  std::string where_;
+  std::string& fault_;
+};
+
+void read_predicted(const Fields& f, Predicted& r) {
+  f.read("step_s", r.step_s);
+  f.read("compute_s", r.compute_s);
+  f.read("comm_s", r.comm_s);
+  f.read("exposed_comm_s", r.exposed_comm_s);
+  f.read("recompute_s", r.recompute_s);
+  f.read("optimizer_s", r.optimizer_s);
+  f.read("peak_bytes", r.peak_bytes);
+  f.read("params_bytes", r.params_bytes);
+  f.read("grads_bytes", r.grads_bytes);
+  f.read("optimizer_bytes", r.optimizer_bytes);
+  f.read("activation_bytes", r.activation_bytes);
+  f.read("transient_bytes", r.transient_bytes);
+}
+
+void read_solver(const Fields& f, SolverReport& s) {
+  f.read("name", s.name);
+  f.read("status", s.status);
+  f.read("objective", s.objective);
+  f.read("bound", s.bound);
+  f.read("gap", s.gap);
+  f.read("wall_s", s.wall_s);
+  f.read("columns", s.columns);
+  f.read("rows", s.rows);
+  f.read("meshes", s.meshes);
+  f.read("meshes_dropped", s.meshes_dropped);
+}
+
+void read_body_row(const Fields& f, PlanBody& b) {
+  f.read("path", b.path);
+  f.read("parent", b.parent);
+  f.read("count", b.count);
+  f.read("period", b.period);
+  f.read("position", b.position);
+  f.read("run", b.run);
+  f.read("after", b.after);
+  f.read("saved_bytes", b.saved_bytes);
+  f.read("again_bytes", b.again_bytes);
+  f.read("segment", b.segment);
+}
+
+void read_tensor(const Fields& f, PlanTensor& t) {
+  f.read("path", t.path);
+  f.read("role", t.role);
+  f.read("dims", t.dims);
+  f.read_layout("layout", t.layout);
+  f.read("bytes", t.bytes);
+  f.read("body", t.body);
+}
+
+void read_op(const Fields& f, PlanOp& o) {
+  f.read("path", o.path);
+  f.read("op", o.op);
+  f.read("node", o.node);
+  f.read("group", o.group);
+  f.read_layout("strategy", o.strategy);
+  f.read("saved", o.saved);
+  f.read("body", o.body);
+  f.read("forward_s", o.forward_s);
+  f.read("backward_s", o.backward_s);
+  f.read("recompute_s", o.recompute_s);
+  f.read("saved_bytes", o.saved_bytes);
+  f.read("transient_bytes", o.transient_bytes);
+  f.read_steps("forward_steps", o.forward_steps);
+  f.read_steps("backward_steps", o.backward_steps);
+}
+
+void read_conversion(const Fields& f, PlanConversion& v) {
+  f.read("value", v.value);
+  f.read("to", v.to);
+  f.read("phase", v.phase);
+  f.read_layout("from_layout", v.from_layout);
+  f.read_layout("to_layout", v.to_layout);
+  f.read_steps("steps", v.steps);
+  f.read("count", v.count);
+  f.read("body", v.body);
+  f.read("parameter", v.parameter);
+  f.read("group", v.group);
+  f.read("inside", v.inside);
+}
+
+void read_collective(const Fields& f, PlanCollective& c) {
+  f.read("kind", c.kind);
+  f.read("axis", c.axis);
+  f.read("phase", c.phase);
+  f.read("bytes", c.bytes);
+  f.read("count", c.count);
+  f.read("seconds", c.seconds);
+}
+
+void read_alternative(const Fields& f, Alternative& a) {
+  f.read("name", a.name);
+  f.read("mesh", a.mesh);
+  f.read("feasible", a.feasible);
+  f.read("step_s", a.step_s);
+  f.read("peak_bytes", a.peak_bytes);
+}
+
+// `fault`: the first thing that no plan has or lacks.
+Plan plan_of(const json& j, std::string& fault) {
   Plan p;
-  p.name = j.at("name").get<std::string>();
-  p.cluster = j.at("cluster").get<std::string>();
-  p.devices = j.at("devices").get<int>();
-  p.offered = j.at("offered").get<int>();
-  p.budget = j.at("budget_bytes").is_null() ? std::numeric_limits<double>::infinity()
-                                            : j.at("budget_bytes").get<double>();
-  p.memory = j.at("memory_bytes").get<double>();
-  p.rows = j.at("rows").get<double>();
-  p.micro_batches = j.at("micro_batches").get<double>();
-  for (const json& a : j.at("mesh").at("axes"))
-    p.axes.push_back({a.at("name").get<std::string>(), a.at("size").get<int>()});
-  const json& q = j.at("predicted");
-  Predicted& r = p.predicted;
-  const std::vector<std::pair<const char*, double*>> figures = {
-      {"step_s", &r.step_s},
-      {"compute_s", &r.compute_s},
-      {"comm_s", &r.comm_s},
-      {"exposed_comm_s", &r.exposed_comm_s},
-      {"recompute_s", &r.recompute_s},
-      {"optimizer_s", &r.optimizer_s},
-      {"peak_bytes", &r.peak_bytes},
-      {"params_bytes", &r.params_bytes},
-      {"grads_bytes", &r.grads_bytes},
-      {"optimizer_bytes", &r.optimizer_bytes},
-      {"activation_bytes", &r.activation_bytes},
-      {"transient_bytes", &r.transient_bytes}};
-  for (const auto& [key, to] : figures) *to = q.at(key).get<double>();
-  const json& s = j.at("solver");
-  p.solver.name = s.at("name").get<std::string>();
-  p.solver.status = s.at("status").get<std::string>();
-  p.solver.objective = s.at("objective").get<double>();
-  p.solver.bound = s.at("bound").get<double>();
-  p.solver.gap = s.at("gap").get<double>();
-  p.solver.wall_s = s.at("wall_s").get<double>();
-  p.solver.columns = s.at("columns").get<int64_t>();
-  p.solver.rows = s.at("rows").get<int64_t>();
-  p.solver.meshes = s.at("meshes").get<int64_t>();
-  p.solver.meshes_dropped = s.at("meshes_dropped").get<int64_t>();
-  for (const json& b : j.at("bodies"))
-    p.bodies.push_back({b.at("path").get<std::string>(), b.at("parent").get<int>(),
-                        b.at("count").get<int64_t>(), b.at("period").get<int>(),
-                        b.at("position").get<int>(), b.at("run").get<int>(),
-                        b.at("after").get<int>(), b.at("saved_bytes").get<double>(),
-                        b.at("again_bytes").get<double>(), b.at("segment").get<int64_t>()});
-  for (const json& t : j.at("tensors"))
-    p.tensors.push_back({t.at("path").get<std::string>(), t.at("role").get<std::string>(),
-                         t.at("dims").get<std::vector<std::string>>(), layout_of(t.at("layout")),
-                         t.at("bytes").get<double>(), t.at("body").get<int>()});
-  for (const json& o : j.at("ops"))
-    p.ops.push_back({o.at("path").get<std::string>(), o.at("op").get<std::string>(),
-                     o.at("node").get<int>(), o.at("group").get<int>(), layout_of(o.at("strategy")),
-                     o.at("saved").get<std::string>(), o.at("body").get<int>(),
-                     o.at("forward_s").get<double>(), o.at("backward_s").get<double>(),
-                     o.at("recompute_s").get<double>(), o.at("saved_bytes").get<double>(),
-                     o.at("transient_bytes").get<double>(), steps_of(o.at("forward_steps")),
-                     steps_of(o.at("backward_steps"))});
-  for (const json& c : j.at("conversions")) {
-    PlanConversion v;
-    v.value = c.at("value").get<std::string>();
-    v.to = c.at("to").get<std::string>();
-    v.phase = c.at("phase").get<std::string>();
-    v.from_layout = layout_of(c.at("from_layout"));
-    v.to_layout = layout_of(c.at("to_layout"));
-    v.steps = steps_of(c.at("steps"));
-    v.count = c.at("count").get<double>();
-    v.body = c.at("body").get<int>();
-    v.parameter = c.at("parameter").get<bool>();
-    v.group = c.at("group").get<int>();
-    v.inside = c.at("inside").get<bool>();
-    p.conversions.push_back(std::move(v));
-  }
-  for (const json& c : j.at("collectives"))
-    p.collectives.push_back({c.at("kind").get<std::string>(), c.at("axis").get<std::string>(),
-                             c.at("phase").get<std::string>(), c.at("bytes").get<double>(),
-                             c.at("count").get<double>(), c.at("seconds").get<double>()});
-  for (const json& a : j.at("alternatives"))
-    p.alternatives.push_back({a.at("name").get<std::string>(), a.at("mesh").get<std::string>(),
-                              a.at("feasible").get<bool>(), a.at("step_s").get<double>(),
-                              a.at("peak_bytes").get<double>(), ""});
-  for (const json& n : j.at("notes")) p.notes.push_back(n.get<std::string>());
-  if (j.contains("placement")) {  // without, it can be looked at, not run
-    p.digest = j.at("placement").at("digest").get<std::string>();
-    if (auto body = read_body(j.at("placement").at("body"))) p.placement = std::move(*body);
-  }
+  const Fields f(j, "", fault);
+  f.read("name", p.name);
+  f.read("cluster", p.cluster);
+  f.read("devices", p.devices);
+  f.read("offered", p.offered);
+  p.budget = std::numeric_limits<double>::infinity();
+  if (const json* budget = f.any("budget_bytes"); budget != nullptr && !budget->is_null())
+    f.read("budget_bytes", p.budget);
+  f.read("memory_bytes", p.memory);
+  f.read("rows", p.rows);
+  f.read("micro_batches", p.micro_batches);
+  f.object("mesh", [&](const Fields& mesh) {
+    mesh.each_object("axes", [&](const Fields& axis) {
+      axis.read("name", p.axes.emplace_back().name);
+      axis.read("size", p.axes.back().size);
+    });
+  });
+  f.object("predicted", [&](const Fields& o) { read_predicted(o, p.predicted); });
+  f.object("solver", [&](const Fields& o) { read_solver(o, p.solver); });
+  f.each_object("bodies", [&](const Fields& o) { read_body_row(o, p.bodies.emplace_back()); });
+  f.each_object("tensors", [&](const Fields& o) { read_tensor(o, p.tensors.emplace_back()); });
+  f.each_object("ops", [&](const Fields& o) { read_op(o, p.ops.emplace_back()); });
+  f.each_object("conversions",
+                [&](const Fields& o) { read_conversion(o, p.conversions.emplace_back()); });
+  f.each_object("collectives",
+                [&](const Fields& o) { read_collective(o, p.collectives.emplace_back()); });
+  f.each_object("alternatives",
+                [&](const Fields& o) { read_alternative(o, p.alternatives.emplace_back()); });
+  f.read("notes", p.notes);
+  if (!fault.empty() || !j.contains("placement")) return p;  // it can be looked at, not run
+  f.object("placement", [&](const Fields& placement) {
+    placement.read("digest", p.digest);
+    const json* body = placement.any("body");
+    if (body == nullptr) return;
+    if (auto read = read_body(*body))
+      p.placement = std::move(*read);
+    else
+      placement.wrong("`placement.body`", "how a plan lies");
+  });
   return p;
 }
 
@@ -292,13 +437,11 @@ Result<Plan> read_plan(const std::string& path, const std::string& text) {
   if (j["schema"].get<int64_t>() != kPlanSchema)
     return bad(fmt::format("its schema is {}, this program reads {}", j["schema"].get<int64_t>(),
                            kPlanSchema));
-  try {  // the library's only way to say that a key is missing or of another type
-    Plan plan = plan_of(j);
-    if (const std::string why = contradiction(plan); !why.empty()) return bad(why);
-    return plan;
-  } catch (const json::exception& e) {
-    return bad(e.what());
-  }
+  std::string fault;
+  Plan plan = plan_of(j, fault);
+  if (fault.empty()) fault = contradiction(plan);
+  if (!fault.empty()) return bad(fault);
+  return plan;
 }
 
 }  // namespace cad::planner

@@ -72,7 +72,6 @@ class Planner {
     if (r_.known != nullptr && r_.name == "auto") offer_known(*r_.known);
     sizes_.assign(meshes.size(), kSmall + 1);
     int64_t dropped = 0;
-    bool exact = true;
     for (size_t m = 0; m < meshes.size(); ++m) {
       if (const double least = least_of_fewer(meshes[m]); least > 0) {
         bounds[m] = least;
@@ -104,10 +103,9 @@ class Planner {
         search.begin_with(std::move(start_at));
       }
       const Found found = search.run(r_.budget, enough, best_.feasible ? best_.price : 0);
-      exact = exact && found.exact;
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
-      bounds[m] = found.exact ? found.bound : 0;
+      bounds[m] = found.bound;
       dropped += best_.feasible && bounds[m] >= enough ? 1 : 0;
       offer(found, problem, search.price(), search.moment_prices());
       if (!segments()) continue;
@@ -116,12 +114,12 @@ class Planner {
       if (!best_.feasible)
         offer_segments(problem, 10 * usual_price(), searched_.back().bases, r_.budget);
     }
-    if (exact && r_.name == "auto") close_gap(meshes, bounds);
+    if (r_.name == "auto") close_gap(meshes, bounds);
     if (r_.name == "auto") try_tighter(meshes, bounds);
     const double plain = *std::min_element(bounds.begin(), bounds.end());
     double bound = plain;
     if (segments()) bound = std::min(bound, try_segments(meshes, bounds));
-    Planning out = finish(bound, plain, exact);
+    Planning out = finish(bound, plain);
     SolverReport& report = out.plan.solver;
     report.meshes = static_cast<int64_t>(meshes.size());
     report.meshes_dropped = dropped;
@@ -175,7 +173,7 @@ class Planner {
         Search search(*problem);
         const Found found = search.run(rung(i), best_.evaluation.seconds, best_.price);
         if (found.feasible) offer(found, problem, search.price());
-        if (!found.exact || found.bound >= best_.evaluation.seconds * (1 - kSame)) break;
+        if (found.bound >= best_.evaluation.seconds * (1 - kSame)) break;
         work -= choices_of(*problem) * found.evaluations;
       }
     }
@@ -243,7 +241,7 @@ class Planner {
     s.price = search.price();
     if (most_bytes(problem) <= r_.budget)
       s.segment = kInfinite;  // whatever runs in segments fits without them, and is faster so
-    else if (found.exact)
+    else
       s.segment = search.segment_bound(s.line, s.line.price, r_.budget, enough, 1);
     s.least_peak = found.least_peak;
     s.bases = search.bases();
@@ -493,7 +491,7 @@ class Planner {
     alternatives_.push_back(a);
   }
 
-  Planning finish(double bound, double plain, bool exact) {
+  Planning finish(double bound, double plain) {
     Planning out;
     out.sites = sites_;
     out.problem = best_.problem;
@@ -527,8 +525,8 @@ class Planner {
     } else if (!best_.feasible) {
       s.status = "infeasible";
     } else {
-      s.prove(exact ? std::min(bound, s.objective) : 0);
-      note_plain_gap(plan, exact ? plain : 0);
+      s.prove(std::min(bound, s.objective));
+      note_plain_gap(plan, plain);
     }
     std::vector<std::pair<double, const char*>> parts = {
         {plan.predicted.params_bytes, "parameters"},

@@ -84,7 +84,15 @@ Priced::Priced(const Problem& p, const PriceOptions& options)
 }
 
 double Priced::value() const {
-  return stuck_ ? 0 : static_cast<double>(folded_[0]->result().at[0]);
+  return static_cast<double>(tables_[0].at[0]);
+}
+
+double Priced::bound() const {
+  if (exact_ || o_.bounds) return value();
+  if (inner_exact_) return static_cast<double>(folded_[0]->bound().at[0]);
+  PriceOptions options = o_;
+  options.bounds = true;
+  return Priced(p_, options).value();
 }
 
 // Of a byte that a variable of one iteration has for a moment.
@@ -215,17 +223,11 @@ void Priced::fold(size_t r) {
   std::vector<int> kept;
   if (region.entry >= 0) kept = {region.entry, region.exit};
   folded_[r] = std::make_unique<Folded>(priced_region(r), kept);
-  if (folded_[r]->stuck()) {
-    stuck_ = true;
-    tables_[r] = Table(1, 1, 0);
-    if (!kept.empty()) {
-      const int n =
-          static_cast<int>(region.variables[static_cast<size_t>(region.entry)].choices.size());
-      tables_[r] = Table(n, n, 0);
-    }
-    return;
+  if (!folded_[r]->exact()) {
+    exact_ = false;
+    if (r > 0) inner_exact_ = false;
   }
-  tables_[r] = folded_[r]->result();
+  tables_[r] = o_.bounds ? folded_[r]->bound() : folded_[r]->result();
   if (segmented_[r] != 0) allow_segments(r);
 }
 
@@ -264,12 +266,10 @@ void Priced::allow_segments(size_t r) {
     if (fold == nullptr)
       fold = std::make_unique<Folded>(priced_region(r, o_.segments->segment + more),
                                       std::vector<int>{region.entry, region.exit});
-    if (fold->stuck()) {
-      stuck_ = true;
-      return;
-    }
+    if (!fold->exact()) exact_ = inner_exact_ = false;
+    const Table& once = o_.bounds ? fold->bound() : fold->result();
     const double held = o_.price * (moment + o_.segments->carry * bytes);
-    tables_[r](s, s) = std::min(tables_[r](s, s), fold->result()(s, s) + static_cast<float>(held));
+    tables_[r](s, s) = std::min(tables_[r](s, s), once(s, s) + static_cast<float>(held));
   }
 }
 
@@ -286,7 +286,7 @@ const Folded& Priced::segment_fold(size_t r) {
 std::optional<BodyPlan> Priced::segment_body(size_t child, int state) {
   const auto r = static_cast<size_t>(p_.regions[0].children[child].region);
   const Folded& folded = segment_fold(r);
-  if (folded.stuck() || folded.result()(state, state) == kNever) return std::nullopt;
+  if (folded.result()(state, state) == kNever) return std::nullopt;
   BodyPlan plan;
   plan.choices = folded.choices({state, state});
   return plan;
@@ -478,7 +478,7 @@ std::optional<BodyPlan> Priced::spliced(size_t child, const BodyPlan& first, con
   fix(c.entry, steps.front().pattern.front().choices[entry]);
   fix(c.exit, steps.back().pattern.back().choices[exit]);
   const Folded folded(std::move(top), {});
-  if (folded.stuck() || folded.result().at[0] == kNever) return std::nullopt;
+  if (folded.result().at[0] == kNever) return std::nullopt;
   plan = body(0, folded.choices({}));
   plan.loops[child] = std::move(steps);
   return plan;

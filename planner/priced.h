@@ -54,16 +54,19 @@ struct PriceOptions {
   // Equal iterations may run again in segments: what value() then gives is a bound on plans with
   // segments and without. Nothing else may be asked.
   const SegmentPrices* segments = nullptr;
+  // Regions that do not fold count with their bounds: nothing but value() may be asked.
+  bool bounds = false;
 };
 
 class Priced {
  public:
   Priced(const Problem& p, const PriceOptions& options);
 
-  // The graph does not fold: nothing else may be asked.
-  [[nodiscard]] bool stuck() const { return stuck_; }
-  // Least seconds plus price times bytes; infinite when nothing is allowed.
+  // Seconds plus price times bytes of plan(), the least there is where all regions fold; infinite
+  // when nothing is allowed.
   [[nodiscard]] double value() const;
+  // The same or, where a region does not fold, a bound below it.
+  [[nodiscard]] double bound() const;
   [[nodiscard]] BodyPlan plan() const { return body(0, folded_[0]->choices({})); }
   // A plan whose loop `child` of the top level starts with `count` iterations of `first` and ends
   // as `last` does. Top-level choices are the best ones for such ends.
@@ -109,7 +112,8 @@ class Priced {
   mutable std::vector<std::vector<Table>> powers_;                // squares
   mutable std::map<std::pair<size_t, int64_t>, Table> products_;  // any power that was asked for
   std::vector<char> segmented_;  // by region: its iterations may be in segments
-  bool stuck_ = false;
+  bool exact_ = true;            // all regions fold
+  bool inner_exact_ = true;      // all loops do
 };
 
 }  // namespace cad::planner

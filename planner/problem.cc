@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/check.h"
 #include "planner/problem_site.h"
@@ -36,6 +37,7 @@ class Builder {
 
   void run() {
     make_regions(RegionId{0}, 1);
+    count_payers();
     for (size_t r = 0; r < p_.regions.size(); ++r) fill(r);
   }
 
@@ -66,6 +68,28 @@ class Builder {
       p_.regions[static_cast<size_t>(index)].children.push_back(c);
     }
     return index;
+  }
+
+  // A parameter that several regions use is there once: each of them pays a part of it, and it lies
+  // as the one says that takes less memory (backend/spmd/shared_parameters.h). Iterations of a loop
+  // have parameters of their own, whatever is inside of it: then regions of one loop are one.
+  void count_payers() {
+    std::unordered_map<int, RegionId> parent;  // by body
+    for (const LoopSite& loop : s_.loops) parent[loop.body.index] = loop.region;
+    const auto top = [&](RegionId region) {
+      while (region.index != 0 && parent.at(region.index).index != 0)
+        region = parent.at(region.index);
+      return region.index;
+    };
+    std::map<int, std::set<int>> payers;
+    for (const Site& site : s_.sites) {
+      for (const Use& use : site.params) {
+        const bool stacked = s_.graph->inputs[static_cast<size_t>(use.param)].loop_dims > 0;
+        payers[use.param].insert(stacked ? top(site.region) : site.region.index);
+      }
+    }
+    for (const auto& [param, regions] : payers)
+      payers_[param] = static_cast<double>(regions.size());
   }
 
   void fill(size_t index) {
@@ -307,15 +331,15 @@ class Builder {
     return s_.active[static_cast<size_t>(value.index)] != 0;
   }
 
-  // Parameters of one region. One that outer iterations share costs its memory and its update once,
-  // so a part of them an iteration.
+  // Parameters of one region. One that outer iterations or other regions share costs its memory and
+  // its update once, so a part of them an iteration.
   void connect_params(RegionProblem& r, size_t index) {
     const std::map<int, std::vector<User>> params(params_.begin(), params_.end());
     for (const auto& [param, users] : params) {
       const VariableInfo& first = r.variables[static_cast<size_t>(users[0].variable)];
       const Use& use = s_.sites[static_cast<size_t>(first.site)].params[users[0].use];
       const double part = use.invariant ? 1 / p_.regions[index].trips : 1;
-      const int variable = add_param(r, use, part);
+      const int variable = add_param(r, use, part / payers_.at(param));
       for (const User& user : users) pair_param(r, variable, user, part);
     }
   }
@@ -479,6 +503,7 @@ class Builder {
   std::unordered_map<int, int> producer_;  // value -> variable
   std::unordered_map<int, std::vector<User>> users_;
   std::unordered_map<int, std::vector<User>> params_;
+  std::unordered_map<int, double> payers_;  // by parameter: regions that use it
 };
 
 }  // namespace

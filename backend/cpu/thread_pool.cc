@@ -49,12 +49,20 @@ int ThreadPool::available_cores() {
 ThreadPool::ThreadPool(int threads, bool spin)
     : size_(threads > 0 ? threads : available_cores()), spins_(spin ? kSpins : 0) {
   threads_.reserve(static_cast<size_t>(size_ - 1));
-  for (int thread = 1; thread < size_; ++thread) {
-    threads_.emplace_back([this, thread] { work(thread); });
+  try {
+    for (int thread = 1; thread < size_; ++thread)
+      threads_.emplace_back([this, thread] { work(thread); });
+  } catch (...) {  // no memory for another one: those that run must end first
+    stop();
+    throw;
   }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stop_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

@@ -73,6 +73,7 @@ class ThreadPool {
 
  private:
   void work(int thread);
+  void stop();
 
   int size_ = 1, spins_ = 0;
   std::vector<std::thread> threads_;

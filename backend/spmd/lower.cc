@@ -17,10 +17,11 @@ using ir::ValueId;
 using planner::Layout;
 
 Lowering::Lowering(const ir::Graph& whole, const ir::Bindings& bindings,
-                   const planner::Placement& placement)
+                   const planner::Placement& placement, const SharedParameters& shared)
     : g_(whole),
       extents_(planner::dim_extents(whole, bindings)),
       placement_(placement),
+      shared_(shared),
       dims_(std::make_unique<LocalDims>(out_.graph, whole, extents_, placement.mesh)),
       converter_(std::make_unique<Converter>(*dims_, placement.mesh)) {
   out_.mesh = placement.mesh;
@@ -163,7 +164,8 @@ ValueId Lowering::get(Frame& f, ValueId v, const Layout& layout) {
   const auto home = f.homes.find(v.index);
   if (const int parameter_input = parameter_of(v); parameter_input >= 0) {
     const ValueId stored = parameter(f, v, parameter_input);
-    made = convert(f, stored, v, placed(f, v, parameter_input).storage, layout, Choice::kRecompute);
+    made = convert(f, stored, v, lying(f, v, placed(f, v, parameter_input).storage), layout,
+                   Choice::kRecompute);
   } else if (home != f.homes.end()) {
     made = home->second.layout == layout ? home->second.value : from_home(f, v, layout);
   } else if (const Layout whole = reached(layout); whole != layout) {
@@ -264,10 +266,17 @@ void Lowering::add_state_outputs(Frame& top) {
 }
 
 LocalGraph lower_forward(const ir::Graph& forward, const ir::Bindings& bindings,
-                         const planner::Placement& placement) {
-  LocalGraph local = Lowering(forward, bindings, placement).run();
+                         const planner::Placement& placement, const SharedParameters& shared) {
+  LocalGraph local = Lowering(forward, bindings, placement, shared).run();
   local.saving.resize(local.graph.values.size(), Choice::kAuto);
   return local;
+}
+
+LocalGraph lower_forward(const ir::Graph& forward, const ir::Bindings& bindings,
+                         const planner::Placement& placement) {
+  SharedParameters shared;
+  place_shared(forward, bindings, placement, read_in_several_ways(forward), shared);
+  return lower_forward(forward, bindings, placement, shared);
 }
 
 ir::Graph conversion_graph(const planner::Mesh& mesh, ir::DType dtype, int64_t copies,

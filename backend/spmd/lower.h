@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/spmd/shared_parameters.h"
 #include "ir/autodiff.h"
 #include "ir/passes.h"
 #include "planner/placement.h"
@@ -47,7 +48,10 @@ struct LocalGraph {
   std::vector<ir::SavePolicy::Choice> saving;  // what the plan saves, by ValueId
 };
 
-// `bindings` bind every dim. Of a graph without a loss too (evaluation).
+// `bindings` bind every dim. Of a graph without a loss too (evaluation). `shared`: of all programs
+// of a run; without it, of this one.
+LocalGraph lower_forward(const ir::Graph& forward, const ir::Bindings& bindings,
+                         const planner::Placement& placement, const SharedParameters& shared);
 LocalGraph lower_forward(const ir::Graph& forward, const ir::Bindings& bindings,
                          const planner::Placement& placement);
 

@@ -25,14 +25,6 @@ namespace {
 
 const ir::Type kNumber{ir::DType::kI32, {}};
 
-// Of a tensor with one more dim in front.
-Layout deeper(Layout layout) {
-  for (int8_t& axis : layout.axis) {
-    if (axis >= 0) ++axis;
-  }
-  return layout;
-}
-
 ValueId number(ir::Builder& b, int64_t x) {
   return b.constant(ir::Scalar(static_cast<double>(x)), ir::DType::kI32);
 }
@@ -43,6 +35,14 @@ void set_arguments(ir::Graph& g, RegionId region, std::vector<ValueId> args) {
 }
 
 }  // namespace
+
+// Of a tensor with one more dim in front.
+Layout Lowering::deeper(Layout layout) {
+  for (int8_t& axis : layout.axis) {
+    if (axis >= 0) ++axis;
+  }
+  return layout;
+}
 
 std::vector<ir::DimId> Stretch::leading() const {
   if (segment == 0) return {dim};

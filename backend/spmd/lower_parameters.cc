@@ -1,5 +1,7 @@
 // backend/spmd/lower_parameters.cc -- parameters and states on their way to where they are read:
-// one input for every stretch of iterations, scanned by the loops around it.
+// one input for every stretch of iterations, scanned by the loops around it; or, where several
+// loops scan it (shared_parameters.h), one of all iterations, of which each loop takes its stretch,
+// so that the gradients of all loops add up in it.
 //
 // A gradient lies elsewhere than its parameter. So each parameter p is read as attach(p, z): z is
 // an input that is never there, in the dual of the gradient's layout and converted to the
@@ -81,7 +83,18 @@ std::vector<Stretch> Lowering::stretches(const Frame& f, ValueId v) const {
   return list;
 }
 
+bool Lowering::shared(int input) const {
+  return shared_.count(g_.inputs[static_cast<size_t>(input)].path) != 0;
+}
+
+Layout Lowering::lying(const Frame& f, ValueId v, Layout layout) {
+  const auto loops = static_cast<size_t>(g_.inputs[static_cast<size_t>(parameter_of(v))].loop_dims);
+  for (size_t d = stretches(f, v).size(); d < loops; ++d) layout = deeper(layout);
+  return layout;
+}
+
 planner::ParameterPlacement Lowering::placed(const Frame& f, ValueId v, int input) {
+  if (shared(input)) return shared_.at(g_.inputs[static_cast<size_t>(input)].path);
   const auto key = std::make_pair(input, keys(stretches(f, v)));
   const auto known = placed_.find(key);
   if (known != placed_.end()) return known->second;
@@ -104,8 +117,9 @@ ValueId Lowering::parameter(Frame& f, ValueId v, int input) {
   if (whole.kind == ir::InputKind::kParam && !whole.frozen &&
       ir::is_float(g_.type(whole.value).dtype) && !stopped(v)) {
     const Layout reversed = planner::dual(place.gradient, out_.mesh);
-    const ValueId z = convert(f, chain(f, v, {input, Kind::kGradient, reversed}, {}), v, reversed,
-                              place.storage, Choice::kRecompute);
+    const ValueId z =
+        convert(f, chain(f, v, {input, Kind::kGradient, reversed}, {}), v, lying(f, v, reversed),
+                lying(f, v, place.storage), Choice::kRecompute);
     ir::Builder b = builder(f);
     x = b.make(Op::kAttach, {x, z});
     save(x, Choice::kRecompute);
@@ -113,7 +127,8 @@ ValueId Lowering::parameter(Frame& f, ValueId v, int input) {
   return f.parameters[v.index] = x;
 }
 
-// `suffix`: the stretches of the loops inside of f that scan it.
+// `suffix`: the stretches of the loops inside of f that scan it. Of a shared one x has all
+// iterations of these loops, else those of the stretches.
 ValueId Lowering::chain(Frame& f, ValueId v, const Chain& c, std::vector<Stretch> suffix) {
   const ir::Value& value = g_.value(v);
   if (!value.def.valid()) {
@@ -122,7 +137,8 @@ ValueId Lowering::chain(Frame& f, ValueId v, const Chain& c, std::vector<Stretch
     if (index >= static_cast<size_t>(f.node.loop.carries + f.node.loop.scanned))
       return invariant(f, chain(*f.parent, operand, c, std::move(suffix)));
     suffix.insert(suffix.begin(), f.stretch);
-    return scan(f, chain(*f.parent, operand, c, std::move(suffix)));
+    const ValueId outer = chain(*f.parent, operand, c, std::move(suffix));
+    return scan(f, shared(c.input) ? part_of(*f.parent, outer, f.stretch) : outer);
   }
   const ir::Node& n = g_.node(value.def);
   if (n.op == Op::kInput) return parameter_input(v, c, suffix);
@@ -136,9 +152,13 @@ ValueId Lowering::chain(Frame& f, ValueId v, const Chain& c, std::vector<Stretch
   } else {
     const ir::Type& whole = g_.type(v);
     const ir::Type from = out_.graph.type(x);
+    const bool all = shared(c.input);
     size_t leading = 0;  // dims of loops in `from`; in `whole` each has one
-    for (const Stretch& s : suffix) leading += s.leading().size();
+    for (const Stretch& s : suffix) leading += all ? 1 : s.leading().size();
     ir::Attrs attrs;
+    for (size_t p = 0; p < suffix.size() && all; ++p) {
+      if (from.dims[p] != whole.dims[p]) attrs.groups.push_back({{from.dims[p]}, {whole.dims[p]}});
+    }
     for (size_t p = suffix.size(); p < whole.rank(); ++p) {
       const size_t at = p - suffix.size();
       const ir::DimId to = dims_->part(whole.dims[p], axis_order(c.layout, at));
@@ -150,11 +170,25 @@ ValueId Lowering::chain(Frame& f, ValueId v, const Chain& c, std::vector<Stretch
   return made;
 }
 
+// A loop's stretch of all iterations; read again where it is needed.
+ValueId Lowering::part_of(Frame& f, ValueId all, const Stretch& s) {
+  const size_t first = out_.graph.values.size();
+  ir::Builder b = builder(f);
+  const ValueId part = stretch_of(b, all, s);
+  for (size_t v = first; v < out_.graph.values.size(); ++v)
+    save(ValueId{static_cast<int32_t>(v)}, Choice::kRecompute);
+  return part;
+}
+
 ValueId Lowering::parameter_input(ValueId v, const Chain& c, const std::vector<Stretch>& suffix) {
-  ValueId& made = inputs_[{c.input, c.kind, keys(suffix)}];
-  if (made.valid()) return made;
   const ir::Input& whole = g_.inputs[static_cast<size_t>(c.input)];
+  // all iterations in one: of several loops, or read outside of loops
+  const bool all = shared(c.input) || suffix.size() < static_cast<size_t>(whole.loop_dims);
+  const std::vector<Stretch> loops = all ? std::vector<Stretch>{} : suffix;
+  ValueId& made = inputs_[{c.input, c.kind, keys(loops)}];
+  if (made.valid()) return made;
   const ir::Type& type = g_.type(v);
+  const size_t leading = all ? static_cast<size_t>(whole.loop_dims) : loops.size();
   ir::Input local = whole;
   ir::Type local_type;
   local_type.dtype = type.dtype;
@@ -162,32 +196,40 @@ ValueId Lowering::parameter_input(ValueId v, const Chain& c, const std::vector<S
   tensor.path = whole.path;
   tensor.kind = whole.kind;
   tensor.iterations = {0};
-  for (size_t p = 0; p < suffix.size(); ++p) {
-    const Stretch& s = suffix[p];
-    if (s.several) local.path += fmt::format("#{}.{}", s.run, s.position);
-    for (const ir::DimId dim : s.leading()) local_type.dims.push_back(dim);
+  for (size_t p = 0; p < leading; ++p) {
+    const int64_t trips = extents_[static_cast<size_t>(type.dims[p].index)];
+    int64_t first = 0, count = trips, period = 1;
+    if (all) {
+      local_type.dims.push_back(type.dims[p]);
+    } else {
+      const Stretch& s = loops[p];
+      if (s.several) local.path += fmt::format("#{}.{}", s.run, s.position);
+      for (const ir::DimId dim : s.leading()) local_type.dims.push_back(dim);
+      first = s.first;
+      count = s.count;
+      period = s.period;
+    }
     std::vector<int64_t> inner;
     for (const int64_t outer : tensor.iterations) {
-      for (int64_t i = 0; i < s.count; ++i)
-        inner.push_back(outer * extents_[static_cast<size_t>(type.dims[p].index)] + s.first +
-                        i * s.period);
+      for (int64_t i = 0; i < count; ++i) inner.push_back(outer * trips + first + i * period);
     }
     tensor.iterations = std::move(inner);
   }
   local.loop_dims = static_cast<int>(local_type.rank());
-  for (size_t p = suffix.size(); p < type.rank(); ++p) {
-    local_type.dims.push_back(dims_->part(type.dims[p], axis_order(c.layout, p - suffix.size())));
+  for (size_t p = leading; p < type.rank(); ++p) {
+    local_type.dims.push_back(dims_->part(type.dims[p], axis_order(c.layout, p - leading)));
     tensor.extents.push_back(extents_[static_cast<size_t>(type.dims[p].index)]);
   }
   tensor.local = local.path;
   if (c.kind == Kind::kGradient) {
     local.path += kGradientInput;
   } else {
-    const planner::ParameterPlacement& place = placed_.at({c.input, keys(suffix)});
+    const planner::ParameterPlacement& place =
+        shared(c.input) ? shared_.at(whole.path) : placed_.at({c.input, keys(loops)});
     tensor.storage = place.storage;
     tensor.gradient = place.gradient;
     tensor.optimizer = place.optimizer;
-    stretches_[tensor.local] = suffix;
+    stretches_[tensor.local] = loops;
     out_.tensors.push_back(std::move(tensor));
   }
   ir::Builder b(out_.graph, ir::RegionId{0});

@@ -77,7 +77,7 @@ struct Frame {
 class Lowering {
  public:
   Lowering(const ir::Graph& whole, const ir::Bindings& bindings,
-           const planner::Placement& placement);
+           const planner::Placement& placement, const SharedParameters& shared);
   LocalGraph run();
 
  private:
@@ -116,6 +116,7 @@ class Lowering {
                                      LoopRun& run, const std::vector<Frame::Home>& carries);
   void collect(Frame& f, const ir::Node& n, const LoopState& loop);
   ir::ValueId stretch_of(ir::Builder& b, ir::ValueId x, const Stretch& s);
+  static planner::Layout deeper(planner::Layout layout);
   planner::Layout carried(const planner::BodyPlacement& body, ir::ValueId argument) const;
   ir::ValueId scan(Frame& f, ir::ValueId outer);
   ir::ValueId invariant(Frame& f, ir::ValueId outer);
@@ -137,10 +138,14 @@ class Lowering {
     planner::Layout layout;
   };
   ir::ValueId chain(Frame& f, ir::ValueId v, const Chain& c, std::vector<Stretch> suffix);
+  ir::ValueId part_of(Frame& f, ir::ValueId all, const Stretch& s);
   ir::ValueId parameter_input(ir::ValueId v, const Chain& c, const std::vector<Stretch>& suffix);
   planner::ParameterPlacement placed(const Frame& f, ir::ValueId v, int input);
   std::vector<Stretch> stretches(const Frame& f, ir::ValueId v) const;
   bool stopped(ir::ValueId v) const;
+  [[nodiscard]] bool shared(int input) const;  // one tensor of all iterations, for several loops
+  // A layout of one iteration, for v, which may have dims of loops in front.
+  planner::Layout lying(const Frame& f, ir::ValueId v, planner::Layout layout);
 
   // lower_op.cc
   std::vector<ir::ValueId> emit(Frame& f, ir::NodeId id, const planner::Strategy& strategy);
@@ -154,6 +159,7 @@ class Lowering {
   const ir::Graph& g_;
   planner::Extents extents_;
   const planner::Placement& placement_;
+  const SharedParameters& shared_;
   LocalGraph out_;
   std::unique_ptr<LocalDims> dims_;
   std::unique_ptr<Converter> converter_;

@@ -1,6 +1,8 @@
 // tests/commands/plan_test.cc -- `colauto plan` as people type it: files it writes and reads, the
 // program's mesh and plan sections, and input that is wrong in every way that was thought of. What
 // the plans are: tests/planner.
+#include <chrono>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
@@ -187,6 +189,58 @@ TEST_F(PlanCommand, WhyTakesLoopsAndIterations) {
   expect("--plan p.json --why h", 2, "`--why` is not for a saved plan");
 }
 
+// Layers that are called several times, in a loop and after it, by a model that the loss mentions
+// twice: the graph does not fold, and its plan comes with a gap that is proven all the same.
+TEST_F(PlanCommand, ModelsThatDoNotFold) {
+  const auto model = [](const std::string& body) {
+    return "dim B, T = 6, V = 29, D = 9, F = 14\n"
+           "model Net(ids: i32[B, T]) -> [B, T, V] {\n"
+           "  use e = Embedding[V -> D]\n  use blk = MLP[D -> F]\n  use ln = LayerNorm[D]\n"
+           "  x = e(ids)\n" +
+           body +
+           "  return x @[D] e.W[V -> V]\n}\n"
+           "train t {\n  data: synthetic(x: i32[B, T], y: i32[B, T])\n"
+           "  loss: cross_entropy[V](Net(x), y) + 1e-3 * mean(Net(x) ^ 2)\n"
+           "  optimizer: lion(lr: 1e-3)\n  B: 4, steps: 5, seed: 2\n}\n";
+  };
+  write("loop.cad", model("  repeat 3 as h { x = x + blk(ln(x)) * (1 + 0.1 * f32(h)) }\n"
+                          "  x = x + blk(ln(x))\n"));
+  write("flat.cad", model("  x = x + blk(x)\n  x = x + blk(x)\n"));
+  for (const auto& [file, flags] : std::vector<std::pair<std::string, std::string>>{
+           {"loop.cad", "--devices 2"},
+           {"flat.cad", "--gpus 8 --cluster dgx_a100"},
+           {"flat.cad", "--gpus 4 --cluster dgx_a100 --mesh x=2,y=2"}}) {
+    const auto start = std::chrono::steady_clock::now();
+    const Output out = run("plan " + file + " " + flags + " --json");
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    ASSERT_EQ(out.status, 0) << file << " " << flags << out.err;
+    const json plan = json::parse(out.out);
+    EXPECT_GT(plan["solver"]["bound"], 0) << file << " " << flags;
+    EXPECT_LT(plan["solver"]["gap"], 0.25) << file << " " << flags;
+    EXPECT_LT(took.count(), kSanitized ? 600 : 60) << file << " " << flags;
+    for (const json& other : plan["alternatives"]) {
+      if (other["feasible"])
+        EXPECT_GE(other["step_s"].get<double>() * (1 + 1e-6), plan["predicted"]["step_s"]) << other;
+    }
+  }
+}
+
+// A parameter that two loops scan, or that is used in a loop and after it, is there once.
+TEST_F(PlanCommand, ParametersUsedTwiceAreHeldOnce) {
+  const std::string train =
+      "train t {\n  data: synthetic(x: f32[B, I], y: f32[B, I])\n"
+      "  loss: mse(Net(x), y) + mae(Net(y), x)\n"
+      "  optimizer: sgd(lr: 1e-2)\n  B: 6, steps: 2, seed: 6\n}\n";
+  write("twice.cad",
+        "dim B, I = 64\nmodel Net(x: [B, I]) -> [B, I] {\n  use last = Linear[I -> I]\n"
+        "  repeat 3 as h { x = x + last(Linear[I -> I](x)) }\n  return last(x)\n}\n" +
+            train);
+  const Output out = run("plan twice.cad --gpus 1 --cluster dgx_a100 --json");
+  ASSERT_EQ(out.status, 0) << out.err;
+  const double numbers = 4 * (64 * 64 + 64);  // of Linear, three in the loop and one
+  EXPECT_NEAR(json::parse(out.out)["predicted"]["params_bytes"].get<double>(), 4 * numbers, 1);
+}
+
 TEST_F(PlanCommand, FilesThatAreNoPlans) {
   const Output good = plan("--gpus 2 --cluster dgx_a100 --json");
   ASSERT_EQ(good.status, 0);
@@ -204,7 +258,7 @@ TEST_F(PlanCommand, FilesThatAreNoPlans) {
     wrong(text, "is not a plan");
   wrong(std::string(100'000, '['), "is not a plan");
   wrong("{\"schema\": 2}", "its schema is 2");
-  wrong("{\"schema\": 1}", "is not a plan");
+  wrong("{\"schema\": 1}", "is not a plan: it lacks `name`");
   const auto changed = [&](const char* pointer, const json& value, const std::string& part) {
     json other = document;
     other[json::json_pointer(pointer)] = value;
@@ -215,13 +269,29 @@ TEST_F(PlanCommand, FilesThatAreNoPlans) {
   changed("/ops/0/strategy", json::array(), "not one entry an axis");
   changed("/tensors/0/layout", json::array({"B", "B", "B", "B"}), "not one entry an axis");
   changed("/tensors/0/body", 1000, "there is no body 1000");
-  changed("/conversions", json::array({json::object()}), "is not a plan");
+  changed("/conversions", json::array({json::object()}), "`conversions[0]` lacks `value`");
+  changed("/ops/1/strategy", json::array({1}), "`ops[1].strategy[0]` is not a text or null");
+  changed("/ops/0", 3, "`ops[0]` is not an object");
+  changed("/predicted", json::array(), "`predicted` is not an object");
+  changed("/tensors", 1, "`tensors` is not a list");
+  changed("/tensors/0/dims", json::array({json::array()}), "`tensors[0].dims[0]` is not a text");
+  changed("/bodies/0/count", 1.5, "`bodies[0].count` is not a whole number");
+  changed("/placement/digest", nullptr, "`placement.digest` is not a text");
+  changed("/placement/body", json::array({1}), "`placement.body` is not how a plan lies");
   changed("/mesh/axes", json::array(), "its mesh has no axes");
   changed("/bodies", json::array(), "it has no `bodies`");
   changed("/bodies/1/parent", 1, "does not stand before it");
   changed("/bodies/1/count", 0, "does not run");
-  changed("/devices", "eight", "is not a plan");
-  changed("/predicted/step_s", nullptr, "is not a plan");
+  changed("/devices", "eight", "`devices` is not a whole number");
+  changed("/predicted/step_s", nullptr, "`predicted.step_s` is not a number");
+  for (const char* key : {"name", "cluster", "mesh", "solver", "ops", "notes", "budget_bytes"}) {
+    json other = document;
+    other.erase(key);
+    wrong(other.dump(), std::string("it lacks `") + key + "`");
+  }
+  json other = document;
+  other["solver"].erase("gap");
+  wrong(other.dump(), "`solver` lacks `gap`");
   expect("--plan none.json", 66, "E0601");
   expect("--plan zero9", 2, "no plan is called `zero9`");
   expect("--gpus 2 --cluster dgx_a100 --diff none.json", 66, "E0601");

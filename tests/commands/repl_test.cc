@@ -95,6 +95,15 @@ TEST_F(Repl, ASessionOfPlansPrintsItsTranscript) {
   expect_transcript(kTests / "repl_plan_session.txt", "net.cad --echo");
 }
 
+// A script whose program is not there does not go on without.
+TEST_F(Repl, AScriptNeedsItsFile) {
+  const Output none = session("1 + 1\n", "nosuch.cad");
+  EXPECT_EQ(none.status, 66);
+  EXPECT_NE(none.out.find("error[E0601]"), std::string::npos) << none.out;
+  EXPECT_EQ(none.out.find('2'), std::string::npos) << none.out;
+  EXPECT_EQ(session("1 + 1\n", "small.cad").status, 0);
+}
+
 TEST_F(Repl, TheTranscriptUsesEveryCommand) {
   const std::string transcript = file_text(kTests / "repl_session.txt");
   const Output help = session(":help\n");

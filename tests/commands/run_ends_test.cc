@@ -134,6 +134,37 @@ TEST_F(RunEnds, AProgramBeyondTheMemoryIsNoBug) {
   EXPECT_TRUE(contains(read.err, "error[E0703]: not enough memory")) << read.err;
 }
 
+// Two runs at once would mix their checkpoints: the second one does not start. However the first
+// one ends, the folder is free then.
+TEST_F(RunEnds, AFolderIsOneRunsAtATime) {
+  write("net.cad", program("  steps: 100000000\n  save { every: 1, keep: 2, to: \"here\" }\n"));
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    const pid_t first = start({COLAUTO_BINARY, "run", "net.cad", "--quiet", "--overwrite"});
+    EXPECT_TRUE(
+        wait_until([&] { return std::filesystem::exists(folder_ / "here/model.safetensors"); }));
+    for (const char* flags : {"", "--resume", "--overwrite", "--seed 5 --overwrite"}) {
+      const Output second = run(std::string("run net.cad --quiet --steps 3 ") + flags);
+      EXPECT_EQ(second.status, 1) << flags;
+      EXPECT_TRUE(contains(second.err, "error[E0613]: another run is saving to `here`"))
+          << second.err;
+      EXPECT_TRUE(contains(second.err, "process " + std::to_string(first))) << second.err;
+    }
+    EXPECT_EQ(run("run net.cad --quiet --steps 3 --save there --overwrite").status, 0);
+    ::kill(first, signal);
+    EXPECT_EQ(status_of(first), 128 + signal);
+    EXPECT_EQ(std::filesystem::exists(folder_ / "here/.lock"), signal == SIGKILL);
+    const Output refused = run("run net.cad --quiet --steps 3");  // its checkpoints are there
+    EXPECT_TRUE(contains(refused.err, "holds another run's checkpoints")) << refused.err;
+    const Output more =
+        run("run net.cad --quiet --resume --save here --set steps=100000000 --dry-run");
+    EXPECT_EQ(more.status, 0) << more.err;
+  }
+  write("net.cad", program("  steps: 3\n  save { every: 1, keep: 2, to: \"here\" }\n"));
+  EXPECT_EQ(run("run net.cad --quiet --overwrite").status, 0);
+  EXPECT_EQ(run("run net.cad --quiet --resume --steps 3").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "here/.lock"));
+}
+
 // What a terminal would obey is not printed.
 TEST_F(RunEnds, FieldsAreShownWithoutControlCharacters) {
   write("net.cad", program("  steps: 1\n"));

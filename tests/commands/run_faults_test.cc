@@ -53,6 +53,22 @@ TEST_F(RunFaults, ASignalAtARank) {
   expect_gone_and_resumable("TERM at rank 1");
 }
 
+// Whatever is refused, on whichever thread, the run says that memory ran out.
+TEST_F(RunFaults, MemoryThatIsRefused) {
+  if (kSanitized) GTEST_SKIP() << "address space is no measure of memory under a sanitizer";
+  int refused = 0;
+  for (int limit = 120'000; limit <= 600'000; limit += 40'000) {  // KiB
+    const Output out = run("run net.cad --quiet --steps 1 --overwrite --devices 4 --plan dp",
+                           "ulimit -v " + std::to_string(limit) + "; ");
+    if (contains(out.err, "error while loading shared libraries")) continue;
+    if (out.status == 0) continue;
+    ++refused;
+    EXPECT_EQ(out.status, 1) << limit << ": " << out.err;
+    EXPECT_TRUE(contains(out.err, "error[E0703]: not enough memory")) << limit << ": " << out.err;
+  }
+  EXPECT_GT(refused, 0);
+}
+
 // mpirun passes an interrupt on, and kills after a second who is not done by then.
 TEST_F(RunFaults, AnInterruptOfTheLauncher) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";

@@ -1,4 +1,4 @@
-// Every plan is one device: five kinds of models by `auto` and by every named baseline, with and
+// Every plan is one device: seven kinds of models by `auto` and by every named baseline, with and
 // without recomputation, on lines, grids and a cube of devices that are threads. Ranks of MPI:
 // mpi_test.cc; layouts that no planner would pick: random_layouts_test.cc.
 #include <chrono>
@@ -191,6 +191,18 @@ TEST(PlansAreOneDevice, TableOnLines) {
 }
 TEST(PlansAreOneDevice, TableOnGrids) {
   check("table", grid_meshes(), 21, 3, 0, 0);
+}
+TEST(PlansAreOneDevice, LoopsMentionedTwiceOnLines) {
+  check("twice", line_meshes(), 60, 50, 4, 0);
+}
+TEST(PlansAreOneDevice, LoopsMentionedTwiceOnGrids) {
+  check("twice", grid_meshes(), 24, 30, 2, 0);
+}
+TEST(PlansAreOneDevice, StatesUpdatedTwiceOnLines) {
+  check("norms", line_meshes(), 50, 50, 4, 0);
+}
+TEST(PlansAreOneDevice, StatesUpdatedTwiceOnGrids) {
+  check("norms", grid_meshes(), 20, 30, 2, 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// tests/equivalence/models.h -- five kinds of models, small and of sizes that nothing divides: 257
+// tests/equivalence/models.h -- seven kinds of models, small and of sizes that nothing divides: 257
 // ids, 3 or 5 heads, 6 rows, dropout. Each with a train section over synthetic data.
 #pragma once
 
@@ -73,6 +73,27 @@ model Net(ids: i32[B, N, M], x: [B, I]) -> [B, O] {
 }
 )";
 
+// A loop that the loss goes through twice, on other data each time, so that its parameters are
+// scanned by two loops; weights that iterations share, and that are used after them.
+inline const char* const kTestTwice = R"(
+dim B, I = 7, F = 10, L = 3
+model Net(x: [B, I]) -> [B, I] {
+  use ln = LayerNorm[I]
+  use last = Linear[I -> I]
+  repeat L as h { x = x + dropout(Linear[F -> I](gelu(Linear[I -> F](ln(x)))), 0.1) }
+  return last(x) + gelu(last(ln(x)))
+}
+)";
+
+// The same with states, which the second time finds as the first one left them.
+inline const char* const kTestNorms = R"(
+dim B, I = 5, F = 6, L = 2
+model Net(x: [B, I]) -> [B, I] {
+  repeat L as h { x = x + Linear[F -> I](gelu(BatchNorm[F](Linear[I -> F](x)))) }
+  return x
+}
+)";
+
 inline const std::vector<TestModel>& test_models() {
   static const std::vector<TestModel> kModels = {
       {"gpt", kUnevenModel + training("x: i32[B, T], y: i32[B, T]", "cross_entropy[V](Net(x), y)",
@@ -85,7 +106,13 @@ inline const std::vector<TestModel>& test_models() {
        kTestConvnet + training("x: f32[B, C, Y, X], y: i32[B]", "cross_entropy[V](Net(x), y)",
                                "sgd(lr: 0.05, momentum: 0.9, nesterov: true)")},
       {"table", kTestTable + training("ids: i32[B, N, M], x: f32[B, I], y: f32[B, O]",
-                                      "mse(Net(ids, x), y)", "adam(lr: 1e-2)")}};
+                                      "mse(Net(ids, x), y)", "adam(lr: 1e-2)")},
+      {"twice",
+       kTestTwice + training("x: f32[B, I], y: f32[B, I]", "mse(Net(x), y) + 0.5 * mse(Net(y), x)",
+                             "adamw(lr: 1e-2)", "accumulate: 2, clip: 1.0")},
+      {"norms",
+       kTestNorms + training("x: f32[B, I], y: f32[B, I]", "mse(Net(x), y) + 0.1 * mae(Net(x), y)",
+                             "sgd(lr: 0.05, momentum: 0.9)")}};
   return kModels;
 }
 

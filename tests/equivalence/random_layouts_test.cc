@@ -1,5 +1,5 @@
 // Layouts that no planner would pick: a random legal strategy for every op, random layouts of
-// parameters, gradients and optimizer states, random runs of loops, copies and savings. 200 of
+// parameters, gradients and optimizer states, random runs of loops, copies and savings. 280 of
 // them, carried out by the executor, are one device.
 #include "tests/equivalence/plans.h"
 
@@ -41,6 +41,12 @@ TEST(RandomLayouts, OfConvnet) {
 }
 TEST(RandomLayouts, OfTable) {
   check(4);
+}
+TEST(RandomLayouts, OfLoopsMentionedTwice) {
+  check(5);
+}
+TEST(RandomLayouts, OfStatesUpdatedTwice) {
+  check(6);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // tests/planner/fold_test.cc -- folding against trying everything, on random graphs of up to five
-// nodes, series-parallel or not, with forbidden pairs, parallel edges and kept nodes.
+// nodes, series-parallel or not, with forbidden pairs, parallel edges and kept nodes; and larger
+// ones that do not fold, whose bounds and choices must be true.
 #include "planner/fold.h"
 
 #include <random>
@@ -9,9 +10,8 @@
 namespace cad::planner {
 namespace {
 
-FoldProblem random_problem(std::mt19937& random) {
+FoldProblem random_problem(std::mt19937& random, size_t nodes, size_t most_edges) {
   FoldProblem p;
-  const size_t nodes = 1 + random() % 5;
   for (size_t n = 0; n < nodes; ++n) {
     p.nodes.emplace_back();
     const size_t choices = 1 + random() % 3;
@@ -19,7 +19,7 @@ FoldProblem random_problem(std::mt19937& random) {
       p.nodes.back().push_back(static_cast<float>(random() % 50));
   }
   if (nodes < 2) return p;
-  const size_t edges = random() % (2 * nodes + 1);
+  const size_t edges = random() % (most_edges + 1);
   for (size_t e = 0; e < edges; ++e) {
     FoldEdge edge;
     edge.a = static_cast<int>(random() % nodes);
@@ -66,17 +66,14 @@ float counted(const FoldProblem& p, std::vector<int> choices, size_t node,
 
 TEST(Fold, EqualsTryingEverything) {
   std::mt19937 random(11);
-  int branched = 0;
   for (int i = 0; i < 500; ++i) {
-    const FoldProblem p = random_problem(random);
+    const size_t nodes = 1 + random() % 5;
+    const FoldProblem p = random_problem(random, nodes, 2 * nodes);
     std::vector<int> kept;
     const size_t keep = random() % 3;
     for (size_t k = 0; k < std::min(keep, p.nodes.size()); ++k) kept.push_back(static_cast<int>(k));
     const Folded folded(p, kept);
-    if (folded.stuck()) {  // only where nothing is allowed, or deeper than two branches
-      ++branched;
-      continue;
-    }
+    ASSERT_TRUE(folded.exact()) << i;  // two branches are enough for five nodes
     const int rows = kept.size() == 2 ? static_cast<int>(p.nodes[0].size()) : 1;
     for (int r = 0; r < rows; ++r) {
       for (int c = 0; c < folded.result().columns; ++c) {
@@ -92,7 +89,65 @@ TEST(Fold, EqualsTryingEverything) {
       }
     }
   }
-  EXPECT_LT(branched, 50);
+}
+
+// Complete graphs of nine nodes: two branches leave seven that do not fold.
+TEST(Fold, BoundsWhatDoesNotFold) {
+  std::mt19937 random(12);
+  int inexact = 0, met = 0, lost = 0;
+  for (int i = 0; i < 60; ++i) {
+    const FoldProblem p = random_problem(random, 9, 90);
+    std::vector<int> kept;
+    if (i % 2 == 1) kept = {0, 1};
+    const Folded folded(p, kept);
+    const Table &result = folded.result(), &bound = folded.bound();
+    ASSERT_EQ(result.at.size(), bound.at.size());
+    inexact += folded.exact() ? 0 : 1;
+    for (int r = 0; r < result.rows; ++r) {
+      for (int c = 0; c < result.columns; ++c) {
+        std::vector<int> choices(p.nodes.size(), 0), fixed;
+        if (!kept.empty()) fixed = {r, c};
+        for (size_t k = 0; k < fixed.size(); ++k) choices[k] = fixed[k];
+        const float want = counted(p, choices, 0, kept);
+        EXPECT_LE(bound(r, c), want * (1 + 1e-5F)) << i;
+        EXPECT_GE(result(r, c), want) << i;
+        (result(r, c) == want ? met : lost) += 1;
+        if (result(r, c) != kNever) {
+          EXPECT_EQ(cost_of(p, folded.choices(fixed)), result(r, c)) << i;
+        }
+      }
+    }
+  }
+  EXPECT_GT(inexact, 10);
+  EXPECT_GT(met, lost);
+}
+
+// Thirty nodes of twenty choices, everyone joined to six others: no table is ever made of it, and
+// the same problem ends in the same choices.
+TEST(Fold, TakesNoLongerThanItsWork) {
+  std::mt19937 random(13);
+  FoldProblem p;
+  for (int n = 0; n < 30; ++n) {
+    p.nodes.emplace_back();
+    for (int c = 0; c < 20; ++c) p.nodes.back().push_back(static_cast<float>(random() % 50));
+  }
+  for (int a = 0; a < 30; ++a) {
+    for (int step = 1; step <= 3; ++step) {
+      FoldEdge edge;
+      edge.a = a;
+      edge.b = (a + step) % 30;
+      edge.cost = Table(20, 20, 0);
+      for (float& x : edge.cost.at) x = static_cast<float>(random() % 50);
+      for (int c = 0; c < 20; ++c) edge.class_a.push_back(c);
+      edge.class_b = edge.class_a;
+      p.edges.push_back(std::move(edge));
+    }
+  }
+  const Folded folded(p, {}), again(p, {});
+  EXPECT_GT(folded.bound().at[0], 0);
+  EXPECT_LE(folded.bound().at[0], folded.result().at[0]);
+  EXPECT_EQ(cost_of(p, folded.choices({})), folded.result().at[0]);
+  EXPECT_EQ(folded.choices({}), again.choices({}));
 }
 
 TEST(Fold, MinPlusProduct) {

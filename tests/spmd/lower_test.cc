@@ -140,6 +140,35 @@ TEST(Lower, TablesOfIds) {
       {}, 4);
 }
 
+// Parameters that two loops scan, one of all iterations in it and each with its own runs; nested
+// loops, weights that are shared by iterations and used after them, states.
+TEST(Lower, LoopsMentionedTwice) {
+  const std::string train =
+      "train t {\n  data: synthetic(x: f32[B, I], y: f32[B, I])\n"
+      "  loss: mse(Net(x), y) + 0.5 * mse(Net(y), x)\n"
+      "  optimizer: sgd(lr: 1e-2)\n  B: 6\n  steps: 1\n}\n";
+  compare(
+      "dim B, I = 4, F = 5\nmodel Net(x: [B, I]) -> [B, I] {\n"
+      "  use ln = LayerNorm[I]\n"
+      "  repeat 3 as h { x = x + Linear[F -> I](gelu(Linear[I -> F](ln(x)))) }\n"
+      "  return ln(x)\n}\n" +
+          train,
+      {}, 6);
+  compare(
+      "dim B, I = 4\nmodel Net(x: [B, I]) -> [B, I] {\n"
+      "  repeat 2 as h { x = x + gelu(Linear[I -> I](x))\n"
+      "    repeat 3 as k { x = x + Linear[I -> I](tanh(x)) } }\n"
+      "  return x\n}\n" +
+          train,
+      {}, 4);
+  compare(
+      "dim B, I = 4\nmodel Net(x: [B, I]) -> [B, I] {\n"
+      "  repeat 3 as h { x = x + gelu(BatchNorm[I](x)) }\n"
+      "  return x\n}\n" +
+          train,
+      {}, 4);
+}
+
 TEST(Lower, DenseWithSharedSoftmax) {
   compare(dense(), {}, 8);
 }

@@ -14,11 +14,13 @@ namespace cad::backend {
 namespace {
 
 // Two micro-batches of 12 rows. `extra`: more of the train section.
-ir::TrainSpec uneven(const std::string& extra = "") {
+ir::TrainSpec uneven(const std::string& extra = "",
+                     const std::string& loss = "cross_entropy[V](Net(x), y)") {
   return frontend::Program(std::string(kUnevenModel) +
                            "train net {\n  data: synthetic(x: i32[B, T], y: i32[B, T])\n"
-                           "  loss: cross_entropy[V](Net(x), y)\n"
-                           "  optimizer: adamw(lr: 1e-2)\n  clip: 1.0\n"
+                           "  loss: " +
+                           loss +
+                           "\n  optimizer: adamw(lr: 1e-2)\n  clip: 1.0\n"
                            "  B: 12, steps: 3, seed: 3, accumulate: 2\n"
                            "  eval { data: synthetic(x: i32[B, T], y: i32[B, T]),\n"
                            "    metrics: (hit: mean(f32(argmax[V](Net(x)) == y))) }\n" +
@@ -92,6 +94,27 @@ TEST(SplitRows, ResultsAreThoseOfTheWhole) {
     expect_equal(run_on(parted, nullptr, 3), whole, what);
     for (const char* plan : {"dp", "megatron"})
       expect_equal(run_on(parted, named_plan(parted, plan, {2}), 3), whole, what + ", " + plan);
+  }
+}
+
+// Of a model that the loss mentions twice, its evaluation as often or once more; and the other way
+// round: only the evaluation mentions it twice, and must find the parameters where the step has
+// them.
+TEST(SplitRows, LoopsThatAreMentionedTwice) {
+  const std::string once = "cross_entropy[V](Net(x), y)",
+                    twice = once + " + 1e-2 * mean(Net(x) ^ 2)";
+  const std::string more =
+      "  eval more { data: synthetic(x: i32[B, T], y: i32[B, T]),\n"
+      "    metrics: (size: mean(Net(x) ^ 2) + mean(abs(Net(x)))) }\n";
+  for (const std::string& loss : {once, twice}) {
+    const ir::TrainSpec spec = uneven(more, loss);
+    const DeviceRun whole = run_on(spec, nullptr, 3);
+    ASSERT_EQ(whole.error, "");
+    for (const char* plan : {"dp", "zero3", "megatron"})
+      expect_equal(run_on(spec, named_plan(spec, plan, {2}), 3), whole, plan);
+    const ir::TrainSpec parted = ir::split_rows(spec, 4);
+    expect_equal(run_on(parted, nullptr, 3), whole, "parts");
+    expect_equal(run_on(parted, named_plan(parted, "zero3", {3}), 3), whole, "parts on devices");
   }
 }
 
