@@ -89,7 +89,7 @@ model Net(x: [B, I]) -> [B, I] {
 inline const char* const kTestNorms = R"(
 dim B, I = 5, F = 6, L = 2
 model Net(x: [B, I]) -> [B, I] {
-  repeat L as h { x = x + Linear[F -> I](gelu(BatchNorm[F](Linear[I -> F](x)))) }
+  repeat L as h { x = x + Linear[F -> I](gelu(Linear[I -> F](BatchNorm[I](x)))) }
   return x
 }
 )";

@@ -153,20 +153,20 @@ TEST(Lower, LoopsMentionedTwice) {
       "  repeat 3 as h { x = x + Linear[F -> I](gelu(Linear[I -> F](ln(x)))) }\n"
       "  return ln(x)\n}\n" +
           train,
-      {}, 6);
+      {}, 3);
   compare(
       "dim B, I = 4\nmodel Net(x: [B, I]) -> [B, I] {\n"
       "  repeat 2 as h { x = x + gelu(Linear[I -> I](x))\n"
       "    repeat 3 as k { x = x + Linear[I -> I](tanh(x)) } }\n"
       "  return x\n}\n" +
           train,
-      {}, 4);
+      {}, 2);
   compare(
       "dim B, I = 4\nmodel Net(x: [B, I]) -> [B, I] {\n"
       "  repeat 3 as h { x = x + gelu(BatchNorm[I](x)) }\n"
       "  return x\n}\n" +
           train,
-      {}, 4);
+      {}, 2);
 }
 
 TEST(Lower, DenseWithSharedSoftmax) {
