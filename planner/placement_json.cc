@@ -2,6 +2,7 @@
 #include "planner/placement_json.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -54,6 +55,7 @@ ir::Saving read_saving(const Json& json) {
 }
 
 BodyPlacement body_of(const Json& json) {
+  if (!json.is_object()) throw std::invalid_argument("not an object");  // read_body() tells
   BodyPlacement body;
   read(json, "ops", body.ops, [](const Json& j) {
     Assignment a{};

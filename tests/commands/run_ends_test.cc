@@ -140,8 +140,11 @@ TEST_F(RunEnds, AFolderIsOneRunsAtATime) {
   write("net.cad", program("  steps: 100000000\n  save { every: 1, keep: 2, to: \"here\" }\n"));
   for (const int signal : {SIGKILL, SIGTERM}) {
     const pid_t first = start({COLAUTO_BINARY, "run", "net.cad", "--quiet", "--overwrite"});
-    EXPECT_TRUE(
-        wait_until([&] { return std::filesystem::exists(folder_ / "here/model.safetensors"); }));
+    const std::string own = "process " + std::to_string(first) + " on ";
+    EXPECT_TRUE(wait_until([&] {
+      return contains(read("here/.lock"), own) &&
+             std::filesystem::exists(folder_ / "here/model.safetensors");
+    }));
     for (const char* flags : {"", "--resume", "--overwrite", "--seed 5 --overwrite"}) {
       const Output second = run(std::string("run net.cad --quiet --steps 3 ") + flags);
       EXPECT_EQ(second.status, 1) << flags;

@@ -57,7 +57,7 @@ TEST_F(RunFaults, ASignalAtARank) {
 TEST_F(RunFaults, MemoryThatIsRefused) {
   if (kSanitized) GTEST_SKIP() << "address space is no measure of memory under a sanitizer";
   int refused = 0;
-  for (int limit = 120'000; limit <= 600'000; limit += 40'000) {  // KiB
+  for (int limit = 120'000; limit <= 600'000; limit += 80'000) {  // KiB
     const Output out = run("run net.cad --quiet --steps 1 --overwrite --devices 4 --plan dp",
                            "ulimit -v " + std::to_string(limit) + "; ");
     if (contains(out.err, "error while loading shared libraries")) continue;
