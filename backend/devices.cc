@@ -7,7 +7,6 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -101,7 +100,7 @@ DevicesOutcome run_on_devices(World& world, int threads_per_device,
       });
     }
     run.device(world.first_device(), threads, alone);
-  } catch (const std::system_error& e) {  // device() throws nothing
+  } catch (const std::exception& e) {  // device() throws nothing
     run.not_started(world.first_device() + next, e);
   }
   for (std::thread& t : others) t.join();

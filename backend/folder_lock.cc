@@ -75,7 +75,7 @@ Result<std::shared_ptr<FolderLock>> FolderLock::take(const std::string& folder) 
 }
 
 FolderLock::~FolderLock() {
-  ::unlink(file_.c_str());
+  if (is_still(file_, descriptor_)) ::unlink(file_.c_str());
   ::close(descriptor_);
 }
 

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <new>
 #include <span>
-#include <system_error>
 #include <thread>
 
 #include "backend/emit_llvm.h"
@@ -223,7 +222,7 @@ std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kern
   try {
     for (int t = 1; t < std::min<int>(threads, static_cast<int>(batches)); ++t)
       helpers.emplace_back(work);
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // no room for another thread: those that are there do the work
   }
   work();

@@ -159,12 +159,16 @@ void Scheduler::place_term(const RegionState& r, const Step& step, ValueId term,
 // What is left of the step of a sum.
 void Scheduler::step_sum(const RegionState& r, const Step& step, const Sum& sum) {
   const Address& place = place_of(sum.value);
+  const Destination* direct = direct_[index(sum.value)];
   int32_t info = -1;
   for (const ValueId v : sum.copied) {
-    if (element(v) == place) continue;  // a carry that is added to
+    // What lives there is added to. The same memory may have another address: a state's next value
+    // is an output, the state itself an input.
+    if (direct != nullptr && direct->occupant == v) continue;
     if (info < 0) info = add_info(r, step, "add", static_cast<double>(elements(v)));
     add_copy(r, v, place, Adds::kAlways, info);
   }
+  if (info >= 0) add_checks(block(r).instructions.back(), step);
 }
 
 }  // namespace cad::backend

@@ -256,6 +256,7 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
   auto log = RunLog::open(log_options);
   CAD_TRY_VOID(team.agree(log.ok() ? Status(Ok{}) : Status(log.error()), "opening the log"));
   std::vector<Diagnostic> warnings;
+  std::optional<NewFolders> made;  // goes after the folder and its lock
   Loop loop{trainer, *log, options, record, std::nullopt, std::nullopt, {}, -1, -1, 0};
   Checkpoint checkpoint;
   if (options.resume) {
@@ -265,7 +266,6 @@ Result<TrainOutcome> run_device(Trainer& trainer, const TrainLoopOptions& option
     checkpoint = std::move(*found);
   }
   CAD_TRY_VOID(check_equal(trainer, options, checkpoint));
-  std::optional<NewFolders> made;
   if (team.first()) made.emplace(options.save_folder);
   CAD_TRY_VOID(open_folder(loop, options.resume));
   CAD_TRY_VOID(trainer.start(warnings));

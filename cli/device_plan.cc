@@ -122,14 +122,18 @@ struct Searched {
 // budget as it can: the model's peak is off by some percent, to either side.
 class FittingSearch {
  public:
+  // `any`: the first plan that fits does.
   FittingSearch(const PlanQuestion& question, const ir::TrainSpec& spec,
-                const backend::TrainerOptions& options)
+                const backend::TrainerOptions& options, bool any = false)
       : question_(question),
         request_(question.request),
         spec_(spec),
         options_(options),
         budget_(question.request.budget),
-        most_(std::numeric_limits<double>::infinity()) {}
+        any_(any),
+        most_(std::numeric_limits<double>::infinity()) {
+    request_.try_least = false;  // the memory that counts is that of the compiled program
+  }
 
   Result<Searched> run() {
     constexpr int kTries = 6;
@@ -183,7 +187,7 @@ class FittingSearch {
     if (!out_.best || seconds < out_.best->planning.plan.predicted.step_s)
       out_.best = std::move(found);
     out_.free = out_.free || free;
-    if (free || request_.name != "auto") return std::optional<double>();
+    if (free || any_ || request_.name != "auto") return std::optional<double>();
     return std::optional<double>(std::min(std::max(ask, model) - excess, (ask + most_) / 2));
   }
 
@@ -192,6 +196,7 @@ class FittingSearch {
   const ir::TrainSpec& spec_;
   const backend::TrainerOptions& options_;
   double budget_;
+  bool any_;
   double least_ = 0, most_;  // asked for: gave a plan that fits, gave one that does not
   Searched out_;
 };
@@ -226,7 +231,7 @@ void join(planner::SolverReport& of, const planner::SolverReport& other) {
 // Makes `found` the best of what it is, for whole micro-batches, and of all numbers of parts: up to
 // the first for which memory is no limit, more would only be slower.
 Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
-                    const backend::TrainerOptions& options, Searched& found) {
+                    const backend::TrainerOptions& options, bool any, Searched& found) {
   if (!ir::against_split(spec).empty()) return Ok{};
   const std::vector<int64_t> numbers = ir::possible_parts(ir::micro_batch_rows(spec));
   int64_t failed_parts = 1;
@@ -236,7 +241,7 @@ Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
         !may_fit(found.failed.plan, parts / failed_parts, question.request.budget))
       continue;
     const ir::TrainSpec parted = ir::split_rows(spec, parts);
-    CAD_TRY(next, FittingSearch(in_parts(question, parted, parts), parted, options).run());
+    CAD_TRY(next, FittingSearch(in_parts(question, parted, parts), parted, options, any).run());
     if (!next.best) {
       if (next.failed.problem == nullptr || next.failed.least_peak >= found.failed.least_peak)
         continue;
@@ -254,16 +259,19 @@ Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
       join(next.best->planning.plan.solver, found.best->planning.plan.solver);
     }
     found.best = std::move(next.best);
-    if (next.free) break;
+    if (next.free || any) break;
   }
   return Ok{};
 }
 
-// The best plan for the question's budget, over all numbers of parts that may be chosen.
+// The best plan for the question's budget, over all numbers of parts that may be chosen; with `any`
+// the first that fits.
 Result<Searched> search_all(const PlanQuestion& question, const ir::TrainSpec& spec,
-                            const backend::TrainerOptions& options) {
-  CAD_TRY(found, FittingSearch(question, spec, options).run());
-  if (question.may_split && !found.free) CAD_TRY_VOID(search_parts(question, spec, options, found));
+                            const backend::TrainerOptions& options, bool any = false) {
+  CAD_TRY(found, FittingSearch(question, spec, options, any).run());
+  const bool enough = found.free || (any && found.best);
+  if (question.may_split && !enough)
+    CAD_TRY_VOID(search_parts(question, spec, options, any, found));
   return found;
 }
 
@@ -278,7 +286,7 @@ Status try_least(const PlanQuestion& question, const ir::TrainSpec& spec,
   double least = std::ceil(failed.least_peak);
   for (int i = 0; i < kTries; ++i) {
     again.request.budget = std::ceil(least * (1 + kStep * i));
-    CAD_TRY(found, search_all(again, spec, options));
+    CAD_TRY(found, search_all(again, spec, options, true));
     if (found.best) {
       failed = std::move(found.best->planning);
       failed.least_peak = again.request.budget;

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 
 #include <fmt/format.h>
 
+#include "cli/load_program.h"
 #include "cli/repl_commands.h"
 #include "cli/repl_input.h"
 
@@ -93,7 +93,7 @@ int run_repl(const ReplFlags& flags, const CommonOptions& common) {
     ReplContext context{session, common, 0, false};
     run_one(context, ":load " + common.file);
     // a script must not go on as if it had its program
-    if (!terminal && !std::ifstream(common.file)) return kExitNoInput;
+    if (!terminal && !read_file(common.file).ok()) return kExitNoInput;
   }
   if (!flags.set.empty()) {
     std::string settings;

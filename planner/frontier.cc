@@ -166,6 +166,7 @@ struct Search::Impl {
       const double lambda = (weighted(small.e) - weighted(fast.e)) / spare;
       if (!(lambda > 0)) break;
       Point middle = at(found, lambda, budget, limit);
+      if (!middle.e.valid) break;
       price = lambda;
       raise(bound, safe(middle.value) - lambda * room, lambda);
       if (bound >= incumbent) return;
@@ -218,7 +219,7 @@ struct Search::Impl {
       }
     }
     Point fast = at(found, 0, budget, limit);
-    if (!fast.e.valid) return fast.value;
+    if (!fast.e.valid) return safe(fast.value);
     double bound = -std::numeric_limits<double>::infinity();
     raise(bound, safe(fast.value), 0);
     price = 0;
@@ -239,6 +240,7 @@ struct Search::Impl {
     // a price so high that memory alone counts
     const double high = 1e4 * std::max(fast.value, 1e-9) / std::max(fast.bytes(), 1.0);
     Point small = at(found, high, budget, limit);
+    if (!small.e.valid) return bound;
     if (small.e.peak > budget) {
       // is there room at all? the least of bytes, from the price that counts almost only them
       const double least = (safe(small.value) - fast.value * 1e3) / high;
@@ -685,12 +687,6 @@ void Search::be_exact(double time_s, double tolerance, int64_t work) {
   impl_->work = work;
   impl_->tolerance = std::min(impl_->tolerance, tolerance);
   impl_->exact_s = time_s;
-}
-
-double Search::bound_at(double price, double budget) {
-  const Priced priced(impl_->p, impl_->options(price, std::numeric_limits<double>::infinity()));
-  const double room = std::isfinite(budget) ? budget - impl_->floor() : 0;
-  return Impl::safe(priced.bound()) - price * room;
 }
 
 Search::Line Search::line() const {

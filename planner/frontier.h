@@ -40,14 +40,12 @@ class Search {
   [[nodiscard]] int64_t work_left() const;
   // Plans on both sides of the budget of the last run, between which loops were mixed.
   [[nodiscard]] std::vector<BodyPlan> bases() const;
-  // Lower bound on the seconds of any plan within the budget, from one fold at this price.
-  double bound_at(double price, double budget);
   // Of the best bound of the last run: prices and the bound itself, before proofs.
   struct Line {
     double price = 0, hide = 0, again = 0, bound = 0;
   };
   [[nodiscard]] Line line() const;
-  // The same for plans with segments too (planner/segments.h), from a few folds at prices up to
+  // The same for plans with segments too (planner/segments.h), from a few folds at prices around
   // `near`; fewer where one gives at least `enough`.
   double segment_bound(const Line& line, double near, double budget, double enough, int folds);
   // Of the best bound of the last run by prices of moments; and where the next one begins: prices

@@ -47,6 +47,7 @@ void write(Json& to, const char* key, const Map& map, F&& f) {
 template <class Map, class F>
 void read(const Json& from, const char* key, Map& map, F&& f) {
   if (!from.contains(key)) return;
+  if (!from.at(key).is_object()) throw std::invalid_argument("not an object");
   for (const auto& [number, value] : from.at(key).items()) map[std::stoi(number)] = f(value);
 }
 
@@ -54,8 +55,11 @@ ir::Saving read_saving(const Json& json) {
   return json.get<std::string>() == "keep" ? ir::Saving::kKeep : ir::Saving::kRecompute;
 }
 
-BodyPlacement body_of(const Json& json) {
-  if (!json.is_object()) throw std::invalid_argument("not an object");  // read_body() tells
+constexpr int kMostDepth = 64;  // of loops within loops
+
+BodyPlacement body_of(const Json& json, int depth = 0) {
+  if (!json.is_object() || depth > kMostDepth)
+    throw std::invalid_argument("not an object");  // read_body() tells
   BodyPlacement body;
   read(json, "ops", body.ops, [](const Json& j) {
     Assignment a{};
@@ -68,13 +72,14 @@ BodyPlacement body_of(const Json& json) {
   });
   read(json, "saved", body.saving, read_saving);
   read(json, "copies_saved", body.copy_saving, read_saving);
-  read(json, "loops", body.loops, [](const Json& j) {
+  read(json, "loops", body.loops, [depth](const Json& j) {
     std::vector<RunPlacement> runs;
     for (const Json& run : j) {
       RunPlacement made;
       made.count = run.at("count").get<int64_t>();
       if (run.contains("segment")) made.segment = run.at("segment").get<int64_t>();
-      for (const Json& pattern : run.at("pattern")) made.pattern.push_back(body_of(pattern));
+      for (const Json& pattern : run.at("pattern"))
+        made.pattern.push_back(body_of(pattern, depth + 1));
       runs.push_back(std::move(made));
     }
     return runs;
@@ -91,6 +96,9 @@ class Checker {
   std::string body(ir::RegionId region, const BodyPlacement& body) const {
     for (const auto& [node, assignment] : body.ops) {
       if (!stands_in(region, node)) return fmt::format("op {} is not there", node);
+      const ir::Op op = g_.node(ir::NodeId{node}).op;
+      if (op == ir::Op::kInput || op == ir::Op::kRepeat)
+        return fmt::format("op {} is none that is split", node);
       const OpSharding rule(g_, ir::NodeId{node}, extents_);
       for (const int8_t choice : assignment) {
         const bool factor = choice < static_cast<int>(rule.rule().factors.size());
@@ -119,9 +127,12 @@ class Checker {
       if (!stands_in(region, node) || g_.node(ir::NodeId{node}).op != ir::Op::kRepeat)
         return fmt::format("loop {} is not there", node);
       const ir::Loop& loop = g_.node(ir::NodeId{node}).loop;
+      const int64_t extent = extents_[static_cast<size_t>(loop.dim.index)];
       int64_t trips = 0;
       for (const RunPlacement& run : runs) {
         if (run.count < 1 || run.pattern.empty()) return "a run of no iterations";
+        if (run.count > (extent - trips) / static_cast<int64_t>(run.pattern.size()))
+          return fmt::format("its runs of loop {} are more than {} iterations", node, extent);
         if (run.segment < 0 || (run.segment > 0 && run.count % run.segment != 0))
           return fmt::format("{} iterations are not segments of {}", run.count, run.segment);
         trips += run.count * static_cast<int64_t>(run.pattern.size());
@@ -130,8 +141,7 @@ class Checker {
           if (!fault.empty()) return fault;
         }
       }
-      if (trips != extents_[static_cast<size_t>(loop.dim.index)])
-        return fmt::format("its runs of loop {} are {} iterations", node, trips);
+      if (trips != extent) return fmt::format("its runs of loop {} are {} iterations", node, trips);
     }
     return "";
   }

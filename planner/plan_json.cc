@@ -86,7 +86,7 @@ class Fields {
   }
 
   void read(const char* key, std::string& to) const {
-    if (const json* j = find(key, "a text", &json::is_string)) to = j->get<std::string>();
+    if (const json* j = find(key, "a text", &json::is_string)) to = text(*j, path(key));
   }
   void read(const char* key, double& to) const {
     if (const json* j = find(key, "a number", &json::is_number)) to = j->get<double>();
@@ -107,7 +107,7 @@ class Fields {
   void read(const char* key, std::vector<std::string>& to) const {
     each(key, [&](const json& j, const std::string& where) {
       if (!j.is_string()) return wrong(fmt::format("`{}`", where), "a text");
-      to.push_back(j.get<std::string>());
+      to.push_back(text(j, where));
     });
   }
   // "B", null or "+" for each axis
@@ -115,7 +115,7 @@ class Fields {
     each(key, [&](const json& j, const std::string& where) {
       if (!j.is_string() && !j.is_null())
         return wrong(fmt::format("`{}`", where), "a text or null");
-      to.push_back(j.is_null() ? "" : j.get<std::string>());
+      to.push_back(j.is_null() ? "" : text(j, where));
     });
   }
   void read_steps(const char* key, std::vector<PlanStep>& to) const {
@@ -156,6 +156,14 @@ class Fields {
  private:
   [[nodiscard]] std::string path(const char* key) const {
     return where_.empty() ? key : where_ + "." + key;
+  }
+  // It is shown in a terminal.
+  [[nodiscard]] std::string text(const json& j, const std::string& where) const {
+    std::string read = j.get<std::string>();
+    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (std::any_of(read.begin(), read.end(), control))
+      wrong(fmt::format("`{}`", where), "a text without control characters");
+    return read;
   }
   template <class Is>
   const json* find(const char* key, const char* wanted, Is is) const {
@@ -319,12 +327,21 @@ Plan plan_of(const json& j, std::string& fault) {
   return p;
 }
 
+constexpr double kMostRows = 1e15;  // of a step
+
 // What a file can say that no plan is; empty: nothing.
 std::string contradiction(const Plan& p) {
   const auto known = [&](int body) {
     return body >= 0 && body < static_cast<int>(p.bodies.size());
   };
   if (p.axes.empty()) return "its mesh has no axes";
+  double devices = 1;
+  for (const Axis& axis : p.axes) devices *= axis.size;
+  if (devices < 1 || devices != p.devices || p.offered < p.devices)
+    return "its mesh has not as many devices as it says";
+  if (!(p.micro_batches >= 1 && p.micro_batches <= kMostRows) ||
+      !(p.rows >= 0 && p.rows <= kMostRows))
+    return "it says of no step how many rows it reads";
   if (p.bodies.empty()) return "it has no `bodies`";
   for (size_t b = 0; b < p.bodies.size(); ++b) {
     const PlanBody& body = p.bodies[b];

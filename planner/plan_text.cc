@@ -108,10 +108,9 @@ std::string head(const Plan& plan, const std::string& program) {
   if (plan.name != "auto") out += fmt::format(", plan {}", plan.name);
   out += "\n";
   if (idle)
-    out += fmt::format("{} device{} idle: a step on more than {} would be slower\n",
+    out += fmt::format("{} device{} idle: no faster step was found on more\n",
                        count_text(plan.offered - plan.devices),
-                       plan.offered - plan.devices == 1 ? " stays" : "s stay",
-                       count_text(plan.devices));
+                       plan.offered - plan.devices == 1 ? " stays" : "s stay");
   out += "\n";
   const std::vector<Part> time = {
       {'#', p.compute_s, "compute " + seconds_text(p.compute_s)},

@@ -331,7 +331,9 @@ class Planner {
       Search search(*problem);
       double segment = 0;
       if (s->line.price == 0) {  // it was dropped at another mesh's prices
-        search.run(r_.budget, best_.evaluation.seconds);
+        const Found found = search.run(r_.budget, best_.evaluation.seconds);
+        offer(found, problem, search.price());
+        s->bound = std::max(s->bound, found.bound);
         s->line = search.line();
         s->moments = search.moment_prices();
       }
@@ -382,8 +384,10 @@ class Planner {
   // efficient, and what they send counts for nothing). Caches of CPUs break that.
   double least_of_fewer(const Mesh& mesh) {
     if (!has_fewer(mesh)) return 0;
-    // what does not fit all devices does not fit some of them
-    if (!best_.feasible) return kInfinite;
+    // what fits these fits all, along one more axis that nothing uses
+    const bool extends =
+        r_.meshes[0].devices() % mesh.devices() == 0 && mesh.axes.size() < kMaxAxes;
+    if (!best_.feasible) return extends ? kInfinite : 0;
     if (r_.cluster.device.cpu) return 0;
     if (one_device_ == 0) {
       const auto one = make_mesh(r_.cluster, {{r_.meshes[0].axes[0].name, 1}});
@@ -607,7 +611,8 @@ CostModel cost_model(const Device& device, const CostConstants& constants) {
 Planning make_plan(const PlanRequest& request) {
   constexpr int kTries = 3;
   Planning made = Planner(request).run();
-  if (made.feasible || made.problem == nullptr || request.name != "auto" || !request.segments)
+  if (made.feasible || made.problem == nullptr || request.name != "auto" || !request.segments ||
+      !request.try_least)
     return made;
   PlanRequest again = request;
   again.alternatives = false;

@@ -33,6 +33,7 @@ struct PlanRequest {
   bool idle = true;  // one device alone is a candidate too, where that is faster, and for `auto`
   std::vector<Mesh> fewer;  // these, of fewer devices: the others stay idle
   PlanRules rules;          // of the program; a baseline knows none
+  bool try_least = true;    // what is named as the least budget has been tried
   bool segments = false;    // loops may run iterations again in segments (Run::segment)
   // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a
   // candidate, so that trying again with another budget never ends with a slower one.

@@ -268,7 +268,7 @@ void Priced::allow_segments(size_t r) {
                                       std::vector<int>{region.entry, region.exit});
     if (!fold->exact()) exact_ = inner_exact_ = false;
     const Table& once = o_.bounds ? fold->bound() : fold->result();
-    const double held = o_.price * (moment + o_.segments->carry * bytes);
+    const double held = o_.price * (moment + o_.segments->carry * bytes / region.trips);
     tables_[r](s, s) = std::min(tables_[r](s, s), once(s, s) + static_cast<float>(held));
   }
 }

@@ -27,7 +27,7 @@ struct SegmentPrices {
   double plain = 1;    // such a loop saves without segments
   double segment = 0;  // an iteration in segments saves,
   double carried = 0;  // and more for each byte of its carry,
-  double carry = 0;    // and of the carry itself, by each iteration of a segment
+  double carry = 0;    // and of the carry itself, a mean over all iterations of the loop
   // is there for a moment in any iteration of such a loop, a mean over the iterations, divided
   // among variables as `where` says: its sum for a loop is 1
   double inside = 0;

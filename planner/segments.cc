@@ -333,7 +333,7 @@ SegmentParts segment_parts(const Problem& p, double budget, SegmentWeights weigh
     for (double& x : weights) x /= sum;
   SegmentPrices& prices = parts.prices;
   prices.moment = prices.plain = weights[0];
-  prices.carry = weights[0] / trips;
+  prices.carry = weights[0];
   for (size_t k = 0; k < 3; ++k) {
     const double part = weights[k + 1];
     if (part <= 0) continue;

@@ -299,6 +299,15 @@ void take_copy(const CollectiveCall& call, const Piece& p, const Source& source,
   });
 }
 
+void clear_tail(const CollectiveCall& call, int member, void* out) {
+  const auto shorter = [&](const Parts::Dim& dim) {
+    const Parts::Range& gets = dim.gets[static_cast<size_t>(member)];
+    return gets.end - gets.begin < dim.out;
+  };
+  if (std::none_of(call.parts.dims.begin(), call.parts.dims.end(), shorter)) return;
+  std::memset(out, 0, static_cast<size_t>(call.out_elements() * ir::dtype_bytes(call.dtype)));
+}
+
 void take_reduced(const CollectiveCall& call, const Piece& p, const std::vector<Source>& sources,
                   void* out) {
   CAD_CHECK(p.count[1] == 1 && p.outer.empty(), "sums have one outer count");

@@ -105,6 +105,9 @@ void take_copy(const CollectiveCall& call, const Piece& piece, const Source& sou
 // f32 and rounded once.
 void take_reduced(const CollectiveCall& call, const Piece& piece,
                   const std::vector<Source>& sources, void* out);
+// What a permute gives this member nothing for, the tail of an uneven part: zeros, before any
+// piece.
+void clear_tail(const CollectiveCall& call, int member, void* out);
 // The piece's elements in a row, for sending.
 void pack(const CollectiveCall& call, const Piece& piece, const void* source, void* packed);
 

@@ -4,7 +4,6 @@
 #ifdef COLAUTO_MPI
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -131,7 +130,10 @@ void RankLines::connect(int rank, const std::vector<Number>& numbers,
   }
   while (listener_ >= 0 && callers > 0 && ready(listener_, POLLIN, end)) {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) continue;
+    if (fd < 0) {
+      if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) continue;
+      break;  // no descriptors are left: the others have no line
+    }
     Greeting hello;
     const bool said = ready(fd, POLLIN, end) &&
                       ::recv(fd, &hello, sizeof hello, MSG_DONTWAIT) == sizeof hello &&

@@ -173,6 +173,8 @@ void Executor::collective(const Instruction& i) {
     return;
   }
   CAD_CHECK(run_.comm != nullptr, "{} without a communicator", call.str());
+  if (call.kind == CollectiveKind::kPermute)
+    clear_tail(call, call.index_of(run_.comm->device()), out);
   Started& s = started_[static_cast<size_t>(i.ticket)];
   together_.push_back({&call, in, out});
   gathered_.push_back(&s);

@@ -194,6 +194,24 @@ TEST(Sums, NotOfValuesThatAreReadElsewhere) {
   check_accumulated(m.graph);
 }
 
+// A state in whose memory its next value lies.
+TEST(Sums, OfWhatLivesThere) {
+  for (const bool twice : {false, true}) {
+    Table m;
+    const ValueId s = m.f32("s", {m.v, m.d});
+    const ValueId more = twice ? m.b.add(m.product(), m.by_index()) : m.product();
+    m.output("state:s", m.b.add(s, more));
+    CompileOptions options;
+    options.in_place = {{"state:s", "s"}};
+    const Program program = compile(m.graph, {}, options);
+    const std::vector<ir::Tensor> inputs = testing::random_inputs(m.graph, {}, 1);
+    ir::EvalContext context;
+    const std::vector<ir::Tensor> expected = ir::interpret(m.graph, inputs, context);
+    const testing::Outcome got = testing::run_program(program, inputs, context, 2, {{0, 0}});
+    EXPECT_LE(testing::difference(got.results[0], expected[0]), 1e-4) << program.str();
+  }
+}
+
 // The gradient of a parameter that all iterations share: each adds to what is carried.
 TEST(Sums, OfWhatALoopCarries) {
   for (const int64_t count : {0, 1, 5}) {
