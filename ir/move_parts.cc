@@ -41,7 +41,7 @@ PartRange range_of(const Graph& g, int64_t stretch, std::span<const int8_t> axes
                    std::span<const int> coordinates) {
   PartRange own{0, stretch};
   for (const int8_t a : axes) {
-    const auto axis = static_cast<size_t>(a);
+    const auto axis = static_cast<size_t>(static_cast<unsigned char>(a));  // not negative
     const std::array<int8_t, 1> one{a};
     stretch = part_extent(g, stretch, one);
     own.begin = std::min(own.end, own.begin + stretch * coordinates[axis]);
