@@ -41,7 +41,6 @@ class CoreSolver {
     core.bound = bound_;
     if (best_.choices.empty()) return core;
     core.feasible = true;
-    core.cost = best_.cost;
     core.choices.assign(p_.nodes.size(), -1);
     for (size_t n = 0; n < p_.nodes.size(); ++n) {
       if (number_[n] < 0) continue;

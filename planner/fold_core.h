@@ -1,6 +1,6 @@
 // planner/fold_core.h -- what is left of a graph that does not fold (planner/fold.h), by the
-// pairwise solver's bound, dives and reductions (planner/solver): choices, what they cost, and a
-// bound on all others. The work is counted in sweeps, not timed, so equal problems end alike.
+// pairwise solver's bound, dives and reductions (planner/solver): choices, and a bound on all
+// others. The work is counted in sweeps, not timed, so equal problems end alike.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,6 @@ namespace cad::planner {
 struct Core {
   bool feasible = false;
   std::vector<int> choices;  // by node; -1: of nodes that are gone
-  double cost = 0;           // of `choices`
   double bound = 0;          // no choices cost less; infinite: none are allowed
 };
 

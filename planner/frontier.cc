@@ -61,6 +61,7 @@ struct Search::Impl {
   }
 
   [[nodiscard]] double floor() const { return again > 0 ? loop_moment : least_moment; }
+
   struct Point {
     BodyPlan plan;
     Evaluation e;

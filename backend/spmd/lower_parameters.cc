@@ -19,15 +19,6 @@ using ir::Op;
 using ir::ValueId;
 using planner::Layout;
 
-namespace {
-
-bool passes(const ir::Node& n) {  // a parameter read through it is still one
-  return n.op == Op::kRename || n.op == Op::kStop ||
-         (n.op == Op::kCast && ir::is_float(n.attrs.dtype));
-}
-
-}  // namespace
-
 Lowering::Keys Lowering::keys(const std::vector<Stretch>& stretches) {
   Keys keys;
   for (const Stretch& s : stretches) keys.push_back(s.key());
@@ -48,7 +39,7 @@ int Lowering::parameter_of(ValueId v) {
       const ir::InputKind kind = g_.inputs[static_cast<size_t>(n.attrs.input.index)].kind;
       if (kind == ir::InputKind::kParam || kind == ir::InputKind::kState)
         input = n.attrs.input.index;
-    } else if (passes(n)) {
+    } else if (passes_parameter(n)) {
       input = parameter_of(n.operands[0]);
     }
   }

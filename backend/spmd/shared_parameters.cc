@@ -64,12 +64,7 @@ class Readers {
       if (kind == ir::InputKind::kParam || kind == ir::InputKind::kState) return {input, {}};
       return {};
     }
-    return passes(n) ? source(n.operands[0]) : Source{};
-  }
-
-  static bool passes(const ir::Node& n) {
-    return n.op == Op::kRename || n.op == Op::kStop ||
-           (n.op == Op::kCast && ir::is_float(n.attrs.dtype));
+    return passes_parameter(n) ? source(n.operands[0]) : Source{};
   }
 
   void read(ValueId v, const std::vector<int>& loops) {
@@ -80,7 +75,7 @@ class Readers {
   void region(RegionId id, const std::vector<int>& loops) {
     for (const NodeId node : g_.region(id).nodes) {
       const ir::Node& n = g_.node(node);
-      if (passes(n)) continue;  // its users read
+      if (passes_parameter(n)) continue;  // its users read
       if (n.op != Op::kRepeat) {
         for (const ValueId operand : n.operands) read(operand, loops);
         continue;
@@ -122,6 +117,11 @@ void each_placement(const planner::BodyPlacement& body, int input, const F& f) {
 }
 
 }  // namespace
+
+bool passes_parameter(const ir::Node& n) {
+  return n.op == Op::kRename || n.op == Op::kStop ||
+         (n.op == Op::kCast && ir::is_float(n.attrs.dtype));
+}
 
 std::set<std::string> read_in_several_ways(const ir::Graph& forward) {
   return Readers(forward).run();

@@ -15,6 +15,9 @@ namespace cad::backend {
 // By path.
 using SharedParameters = std::map<std::string, planner::ParameterPlacement>;
 
+// Whether a parameter read through this node is still one: a rename, a stop, a cast.
+bool passes_parameter(const ir::Node& n);
+
 // Paths of parameters and states that different loops scan, or that are read inside of a loop and
 // outside of it.
 std::set<std::string> read_in_several_ways(const ir::Graph& forward);
