@@ -101,6 +101,7 @@ TEST_F(Repl, AScriptNeedsItsFile) {
   EXPECT_EQ(none.status, 66);
   EXPECT_NE(none.out.find("error[E0601]"), std::string::npos) << none.out;
   EXPECT_EQ(none.out.find('2'), std::string::npos) << none.out;
+  EXPECT_EQ(session("1 + 1\n", ".").status, 66);  // a folder
   EXPECT_EQ(session("1 + 1\n", "small.cad").status, 0);
 }
 
