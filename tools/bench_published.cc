@@ -91,12 +91,18 @@ Cluster run_cluster(const json& data) {
   return cluster;
 }
 
+// At the fitted constants as the planner prices it, at others by the counts of its kernels.
+planner::Evaluation priced(PricedRun& run, const Cluster& cluster, const CostConstants& constants) {
+  return constants == planner::fitted_constants() ? run.price(cluster, constants)
+                                                  : run.price_again(cluster, constants);
+}
+
 // Seconds of one layer and micro-batch: what half of the layers add to a step, without what belongs
 // to parameters (their collectives and updates).
 double layer_seconds(PricedRun& whole, PricedRun& half, double layers, const Cluster& cluster,
                      const CostConstants& constants) {
   const auto seconds = [&](PricedRun& run) {
-    const planner::Evaluation e = run.price(cluster, constants);
+    const planner::Evaluation e = priced(run, cluster, constants);
     return e.compute + e.recompute + e.communicate;
   };
   return (seconds(whole) - seconds(half)) / (layers / 2);
@@ -142,9 +148,9 @@ Row run_row(const json& data) {
   }
   const PublishedRun run = read_run(data);
   const Cluster cluster = run_cluster(data);
-  const auto priced = std::make_shared<PricedRun>(run);
-  const auto seconds = [priced, cluster](const CostConstants& c) {
-    return priced->price(cluster, c).seconds;
+  const auto run_of = std::make_shared<PricedRun>(run);
+  const auto seconds = [run_of, cluster](const CostConstants& c) {
+    return tools::priced(*run_of, cluster, c).seconds;
   };
   if (published.contains("tflops")) {
     const double flops = published.at("step_flops");

@@ -1,6 +1,14 @@
 // tools/published_plans.cc -- see published_plans.h.
 #include "tools/published_plans.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -72,6 +80,87 @@ std::vector<planner::Axis> axes_of(const PublishedRun& run) {
   return axes;
 }
 
+// A kernel of a plan's step, and how often it runs.
+struct Counted {
+  planner::Work work;
+  double times = 0, again = 0;  // for itself; as something that runs again
+};
+
+// How often a plan runs each kernel that its problem knows: a step's seconds are linear in those of
+// kernels, so with one second for some of them and none for the others it says how often these run,
+// and halves of them are looked at where that is not zero. Which plan: what evaluates it says.
+class Counter {
+ public:
+  using Evaluate = std::function<planner::Evaluation(const planner::CostModel&)>;
+  Counter(const planner::Cluster& cluster, Evaluate evaluate)
+      : model_(planner::cost_model(cluster.device)), evaluate_(std::move(evaluate)) {}
+
+  // `fixed`: seconds of what runs again that are no kernel's.
+  std::vector<Counted> run(double& fixed) {
+    model_.seconds = [this](const planner::Work& work) {
+      number_.emplace(key(work), works_.size());
+      works_.resize(number_.size(), work);
+      return 0.0;
+    };
+    const planner::Evaluation none = evaluate_(model_);
+    collectives_ = {none.compute, none.recompute};
+    fixed = none.recompute;
+    halve(0, works_.size(), count(0, works_.size()));
+    return std::move(found_);
+  }
+
+ private:
+  using Key = std::array<double, 12>;
+  struct Sum {
+    double times = 0, again = 0;
+    [[nodiscard]] bool none() const { return times + again < 1e-3; }
+  };
+
+  static Key key(const planner::Work& w) {
+    return {w.matmul_flops,
+            w.attention_flops,
+            w.other_flops,
+            w.draws,
+            w.bytes,
+            static_cast<double>(w.dtype),
+            w.m,
+            w.n,
+            w.k,
+            w.shown,
+            w.kernels,
+            w.backward ? 1.0 : 0.0};
+  }
+
+  // Of the kernels from `begin` to `end`.
+  Sum count(size_t begin, size_t end) {
+    model_.seconds = [this, begin, end](const planner::Work& work) {
+      const size_t n = number_.at(key(work));
+      return n >= begin && n < end ? 1.0 : 0.0;
+    };
+    const planner::Evaluation e = evaluate_(model_);
+    return {e.compute - collectives_.times, e.recompute - collectives_.again};
+  }
+
+  void halve(size_t begin, size_t end, const Sum& all) {
+    if (begin == end || all.none()) return;
+    if (end - begin == 1) {
+      found_.push_back({works_[begin], all.times, all.again});
+      return;
+    }
+    const size_t middle = begin + (end - begin) / 2;
+    const Sum first = count(begin, middle);
+    halve(begin, middle, first);
+    halve(middle, end, {all.times - first.times, all.again - first.again});
+  }
+
+  planner::CostModel model_;
+  Evaluate evaluate_;
+  std::map<Key, size_t> number_;
+  std::vector<planner::Work> works_;
+  Sum collectives_;  // seconds without any kernel's
+  std::vector<Counted> found_;
+};
+
 }  // namespace
 
 std::string program_text(const PublishedRun& run) {
@@ -92,6 +181,17 @@ struct PricedRun::Parts {
   planner::Training training;
   planner::SiteGraph sites;
   std::optional<planner::BodyPlan> plan;
+  std::optional<planner::Evaluation> first;  // at any constants
+  double first_memory_peak = 0;              // of them
+  std::vector<Counted> counted;              // when it has been asked for
+  double again_fixed = 0;                    // seconds: collectives that run again
+
+  [[nodiscard]] planner::Problem problem(const planner::Cluster& cluster,
+                                         const planner::CostModel& model) const {
+    const Result<planner::Mesh> mesh = planner::make_mesh(cluster, axes_of(run));
+    CAD_CHECK(mesh.ok(), "{}", mesh.error().message);
+    return planner::make_problem(sites, *mesh, training, model);
+  }
 };
 
 PricedRun::PricedRun(const PublishedRun& run, bool train) : parts_(std::make_unique<Parts>()) {
@@ -115,10 +215,8 @@ PricedRun::PricedRun(PricedRun&&) noexcept = default;
 
 planner::Evaluation PricedRun::price(const planner::Cluster& cluster,
                                      const planner::CostConstants& constants) {
-  const Result<planner::Mesh> mesh = planner::make_mesh(cluster, axes_of(parts_->run));
-  CAD_CHECK(mesh.ok(), "{}", mesh.error().message);
-  const planner::Problem problem = planner::make_problem(
-      parts_->sites, *mesh, parts_->training, planner::cost_model(cluster.device, constants));
+  const planner::Problem problem =
+      parts_->problem(cluster, planner::cost_model(cluster.device, constants));
   if (!parts_->plan) {
     planner::BaselineResult found =
         planner::baseline(problem, parts_->run.plan, parts_->run.recompute);
@@ -127,7 +225,36 @@ planner::Evaluation PricedRun::price(const planner::Cluster& cluster,
   }
   const planner::Evaluation priced = planner::evaluate(problem, *parts_->plan);
   CAD_CHECK(priced.valid, "a plan that does not fit its own problem");
+  if (!parts_->first) {
+    parts_->first = priced;
+    parts_->first_memory_peak = constants.memory_peak;
+  }
   return priced;
+}
+
+planner::Evaluation PricedRun::price_again(const planner::Cluster& cluster,
+                                           const planner::CostConstants& constants) {
+  if (parts_->counted.empty()) {
+    const planner::Evaluation exact = price(cluster, constants);
+    parts_->counted = Counter(cluster, [&](const planner::CostModel& model) {
+                        return planner::evaluate(parts_->problem(cluster, model), *parts_->plan);
+                      }).run(parts_->again_fixed);
+    const double found = price_again(cluster, constants).seconds;
+    CAD_CHECK(std::abs(found - exact.seconds) <= 1e-4 * exact.seconds,
+              "a step of {} s is counted as {} s", exact.seconds, found);
+  }
+  planner::Evaluation e = *parts_->first;
+  e.compute = 0;
+  e.recompute = parts_->again_fixed;
+  for (const Counted& c : parts_->counted) {
+    const double seconds = planner::compute_seconds(cluster.device, c.work, constants);
+    e.compute += c.times * seconds;
+    e.recompute += c.again * seconds;
+  }
+  e.optimizer *= parts_->first_memory_peak / constants.memory_peak;
+  e.hidden = constants.overlap * std::min(e.parameters, e.compute);
+  e.seconds = e.compute + e.recompute + e.communicate + e.parameters - e.hidden + e.optimizer;
+  return e;
 }
 
 }  // namespace cad::tools

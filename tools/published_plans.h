@@ -39,6 +39,10 @@ class PricedRun {
   // none: a published plan that the planner does not know is a mistake in the table.
   planner::Evaluation price(const planner::Cluster& cluster,
                             const planner::CostConstants& constants);
+  // The same, for a fit: the first call finds out how often the plan runs each kernel (a second or
+  // so), later ones only price these. Always for the same cluster.
+  planner::Evaluation price_again(const planner::Cluster& cluster,
+                                  const planner::CostConstants& constants);
 
  private:
   struct Parts;
