@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kStep = "step-";
+constexpr uint64_t kMostCounted = uint64_t{1} << 53;  // steps and rows: sums with them fit as well
 
 Diagnostic write_error(const std::string& path, const std::string& why) {
   return make_error(DiagId::E0602, fmt::format("cannot write `{}`: {}", path, why), kExitRunFailed);
@@ -115,9 +117,13 @@ Result<CheckpointState> read_state(const std::string& path) {
   for (const char* name : {"step", "rows", "updates", "seed", "good_steps"}) {
     if (!json.contains(name) || !json[name].is_number_unsigned())
       return broken(fmt::format("`{}` is not a whole number", name).c_str());
+    if (std::strcmp(name, "seed") != 0 && json[name].get<uint64_t>() > kMostCounted)
+      return broken(fmt::format("`{}` is more than any run counts", name).c_str());
   }
   if (!json.contains("loss_scale") || !json["loss_scale"].is_number())
     return broken("no `loss_scale`");
+  const double scale = json["loss_scale"];
+  if (!(scale > 0 && std::isfinite(scale))) return broken("`loss_scale` is not above 0");
   state.step = json["step"];
   state.rows = json["rows"];
   state.updates = json["updates"];

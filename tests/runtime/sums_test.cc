@@ -212,6 +212,26 @@ TEST(Sums, OfWhatLivesThere) {
   }
 }
 
+// A state that something reads after the terms are there: they must not be added over it.
+TEST(Sums, NotOverWhatIsStillRead) {
+  Table m;
+  const ValueId s = m.f32("s", {m.v, m.d});
+  const ValueId next = m.b.add(m.b.add(s, m.product()), m.by_index());
+  m.output("state:s", next);
+  ir::Attrs attrs;
+  attrs.dims = {m.v, m.d};
+  m.output("seen", m.b.make(Op::kContract, {s, m.product()}, attrs));  // after the sum
+  CompileOptions options;
+  options.in_place = {{"state:s", "s"}};
+  const Program program = compile(m.graph, {}, options);
+  const std::vector<ir::Tensor> inputs = testing::random_inputs(m.graph, {}, 1);
+  ir::EvalContext context;
+  const std::vector<ir::Tensor> expected = ir::interpret(m.graph, inputs, context);
+  const testing::Outcome got = testing::run_program(program, inputs, context, 2, {{0, 0}});
+  EXPECT_LE(testing::difference(got.results[0], expected[0]), 1e-4) << program.str();
+  EXPECT_LE(testing::difference(got.results[1], expected[1]), 1e-2) << program.str();
+}
+
 // The gradient of a parameter that all iterations share: each adds to what is carried.
 TEST(Sums, OfWhatALoopCarries) {
   for (const int64_t count : {0, 1, 5}) {

@@ -87,6 +87,32 @@ TEST(Checkpoint, PlacesThatCannotBeWritten) {
   EXPECT_FALSE(CheckpointFolder::open("/proc/nowhere", Mode::kFresh, 0, 0).ok());
 }
 
+// A row before the first one, or a scale that divides by zero, would not be noticed later.
+TEST(Checkpoint, CountsThatNoRunReachesAreNamed) {
+  TemporaryFolder folder;
+  const std::string state =
+      R"({"schema": 1, "step": 3, "rows": 6, "updates": 3, "seed": 18446744073709551615,
+          "loss_scale": 2.0, "good_steps": 3, "config": ""})";
+  fs::create_directory(folder.file("step-000003"));
+  folder.write("step-000003/state.json", state);
+  ASSERT_TRUE(find_checkpoint(folder.path()).ok());
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {R"("step": 3)", R"("step": 18446744073709551615)"},
+           {R"("rows": 6)", R"("rows": 18446744073709551615)"},
+           {R"("rows": 6)", R"("rows": 9223372036854775807)"},
+           {R"("updates": 3)", R"("updates": 18446744073709551614)"},
+           {R"("good_steps": 3)", R"("good_steps": 9223372036854775807)"},
+           {R"("loss_scale": 2.0)", R"("loss_scale": 0)"},
+           {R"("loss_scale": 2.0)", R"("loss_scale": -1)"}}) {
+    std::string changed = state;
+    changed.replace(changed.find(from), from.size(), to);
+    folder.write("step-000003/state.json", changed);
+    const auto found = find_checkpoint(folder.path());
+    ASSERT_FALSE(found.ok()) << to;
+    EXPECT_EQ(found.error().id, DiagId::E0615) << to;
+  }
+}
+
 TEST(Checkpoint, IncompleteOnesAreIgnoredAndBrokenStatesNamed) {
   TemporaryFolder folder;
   const std::vector<float> values = {1};
