@@ -114,7 +114,7 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
 // What was found for one number of parts.
 struct Searched {
   std::optional<FittingPlan> best;
-  planner::Planning failed;  // of those that do not fit, the one that needs least
+  planner::Planning failed;  // without `best`: what is planned where nothing fits
   bool free = false;         // `best` would be no other with more memory
 };
 
@@ -122,17 +122,16 @@ struct Searched {
 // budget as it can: the model's peak is off by some percent, to either side.
 class FittingSearch {
  public:
-  // `any`: the first plan that fits does.
   FittingSearch(const PlanQuestion& question, const ir::TrainSpec& spec,
-                const backend::TrainerOptions& options, bool any = false)
+                const backend::TrainerOptions& options)
       : question_(question),
         request_(question.request),
         spec_(spec),
         options_(options),
         budget_(question.request.budget),
-        any_(any),
         most_(std::numeric_limits<double>::infinity()) {
     request_.try_least = false;  // the memory that counts is that of the compiled program
+    request_.proof_work = kProofWork;
   }
 
   Result<Searched> run() {
@@ -144,11 +143,16 @@ class FittingSearch {
       if (out_.best && *next - least_ < kNear * budget_) break;
       ask = *next;
     }
+    // The last try is the same whatever the budget is: what it needs, and is named then as the
+    // least budget, does when it is asked for.
+    if (!out_.best && budget_ > kHopeless) CAD_TRY_VOID(attempt(kHopeless));
     return std::move(out_);
   }
 
  private:
-  static constexpr double kNear = 0.003;  // of the budget
+  static constexpr double kNear = 0.003;             // of the budget
+  static constexpr double kHopeless = 1.0;           // bytes
+  static constexpr int64_t kProofWork = 10'000'000;  // a try: some tenths of a second
 
   // Plans for `ask` bytes. What to ask for next; nothing: there is nothing better to come.
   Result<std::optional<double>> attempt(double ask) {
@@ -156,7 +160,7 @@ class FittingSearch {
     FittingPlan found{spec_, question_.graph, planner::plan_by_rules(request_), nullptr};
     planner::Planning& planning = found.planning;
     if (planning.problem == nullptr || planning.body.choices.empty()) {
-      if (out_.failed.problem == nullptr) out_.failed = std::move(planning);
+      out_.failed = std::move(planning);
       return std::optional<double>();
     }
     const bool feasible = planning.feasible;  // by the model; else this is its least plan
@@ -174,8 +178,7 @@ class FittingSearch {
     const bool fixed = request_.name != "auto" || !feasible;
     if (excess > 0) {
       most_ = std::min(most_, ask);
-      if (out_.failed.problem == nullptr || planning.least_peak < out_.failed.least_peak)
-        out_.failed = std::move(planning);
+      out_.failed = std::move(planning);
       if (fixed) return std::optional<double>();
       return std::optional<double>(out_.best
                                        ? std::max(std::min(ask, model) - excess, (least_ + ask) / 2)
@@ -187,7 +190,7 @@ class FittingSearch {
     if (!out_.best || seconds < out_.best->planning.plan.predicted.step_s)
       out_.best = std::move(found);
     out_.free = out_.free || free;
-    if (free || any_ || request_.name != "auto") return std::optional<double>();
+    if (free || request_.name != "auto") return std::optional<double>();
     return std::optional<double>(std::min(std::max(ask, model) - excess, (ask + most_) / 2));
   }
 
@@ -196,7 +199,6 @@ class FittingSearch {
   const ir::TrainSpec& spec_;
   const backend::TrainerOptions& options_;
   double budget_;
-  bool any_;
   double least_ = 0, most_;  // asked for: gave a plan that fits, gave one that does not
   Searched out_;
 };
@@ -231,7 +233,7 @@ void join(planner::SolverReport& of, const planner::SolverReport& other) {
 // Makes `found` the best of what it is, for whole micro-batches, and of all numbers of parts: up to
 // the first for which memory is no limit, more would only be slower.
 Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
-                    const backend::TrainerOptions& options, bool any, Searched& found) {
+                    const backend::TrainerOptions& options, Searched& found) {
   if (!ir::against_split(spec).empty()) return Ok{};
   const std::vector<int64_t> numbers = ir::possible_parts(ir::micro_batch_rows(spec));
   int64_t failed_parts = 1;
@@ -241,7 +243,7 @@ Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
         !may_fit(found.failed.plan, parts / failed_parts, question.request.budget))
       continue;
     const ir::TrainSpec parted = ir::split_rows(spec, parts);
-    CAD_TRY(next, FittingSearch(in_parts(question, parted, parts), parted, options, any).run());
+    CAD_TRY(next, FittingSearch(in_parts(question, parted, parts), parted, options).run());
     if (!next.best) {
       if (next.failed.problem == nullptr || next.failed.least_peak >= found.failed.least_peak)
         continue;
@@ -259,40 +261,7 @@ Status search_parts(const PlanQuestion& question, const ir::TrainSpec& spec,
       join(next.best->planning.plan.solver, found.best->planning.plan.solver);
     }
     found.best = std::move(next.best);
-    if (next.free || any) break;
-  }
-  return Ok{};
-}
-
-// The best plan for the question's budget, over all numbers of parts that may be chosen; with `any`
-// the first that fits.
-Result<Searched> search_all(const PlanQuestion& question, const ir::TrainSpec& spec,
-                            const backend::TrainerOptions& options, bool any = false) {
-  CAD_TRY(found, FittingSearch(question, spec, options, any).run());
-  const bool enough = found.free || (any && found.best);
-  if (question.may_split && !enough)
-    CAD_TRY_VOID(search_parts(question, spec, options, any, found));
-  return found;
-}
-
-// What is named as the least budget has a plan when it is asked for: a search for that many bytes
-// goes another way than the one that came upon them, and may miss it by a little.
-Status try_least(const PlanQuestion& question, const ir::TrainSpec& spec,
-                 const backend::TrainerOptions& options, planner::Planning& failed) {
-  constexpr int kTries = 4;
-  constexpr double kStep = 0.002;  // of the budget, from the second try on
-  if (question.request.name != "auto" || failed.problem == nullptr) return Ok{};
-  PlanQuestion again = question;
-  double least = std::ceil(failed.least_peak);
-  for (int i = 0; i < kTries; ++i) {
-    again.request.budget = std::ceil(least * (1 + kStep * i));
-    CAD_TRY(found, search_all(again, spec, options, true));
-    if (found.best) {
-      failed = std::move(found.best->planning);
-      failed.least_peak = again.request.budget;
-      return Ok{};
-    }
-    least = std::max(least, std::ceil(found.failed.least_peak));
+    if (next.free) break;
   }
   return Ok{};
 }
@@ -306,9 +275,9 @@ Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& sp
     std::vector<double>& states = question.request.training.state_bytes;
     states.assign(states.size(), 0.0);
   }
-  CAD_TRY(found, search_all(question, spec, options));
+  CAD_TRY(found, FittingSearch(question, spec, options).run());
+  if (question.may_split && !found.free) CAD_TRY_VOID(search_parts(question, spec, options, found));
   if (found.best) return std::move(*found.best);
-  CAD_TRY_VOID(try_least(question, spec, options, found.failed));
   found.failed.feasible = false;
   return *no_plan(question, found.failed);
 }

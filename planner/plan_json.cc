@@ -18,6 +18,8 @@ using json = nlohmann::ordered_json;
 
 namespace {
 
+constexpr int kMostLevels = 1000;  // of values within values; a loop within a loop takes five
+
 // "B" | null | "+" for each mesh axis.
 json layout_json(const NamedLayout& layout) {
   json out = json::array();
@@ -448,7 +450,11 @@ Result<Plan> read_plan(const std::string& path, const std::string& text) {
     d.help("write one with `colauto plan FILE --json > plan.json`");
     return d;
   };
-  const json j = json::parse(text, nullptr, false);
+  // What lies deeper is not kept: copies of values call themselves for each level.
+  const auto shallow = [](int depth, json::parse_event_t, const json&) {
+    return depth < kMostLevels;
+  };
+  const json j = json::parse(text, shallow, false);
   if (j.is_discarded() || !j.is_object()) return bad("it is not a JSON object");
   if (!j.contains("schema") || !j["schema"].is_number_integer()) return bad("it has no `schema`");
   if (j["schema"].get<int64_t>() != kPlanSchema)

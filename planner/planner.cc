@@ -131,7 +131,7 @@ class Planner {
   // Where the gap over all meshes is large, meshes are solved to the end, the lowest bound first.
   void close_gap(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
     constexpr double kGap = 0.01, kWithin = 0.004;
-    int64_t work = 500'000'000;
+    int64_t work = r_.proof_work;
     for (size_t i = 0; i < meshes.size() && best_.feasible && work > 0; ++i) {
       const auto least = std::min_element(bounds.begin(), bounds.end());
       if (best_.evaluation.seconds - *least <= kGap * best_.evaluation.seconds) return;

@@ -38,7 +38,8 @@ struct PlanRequest {
   // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a
   // candidate, so that trying again with another budget never ends with a slower one.
   const Planning* known = nullptr;
-  double proof_s = 2;  // for each of at most three meshes, where the gap is above 1 %
+  double proof_s = 2;                // for each of at most three meshes, where the gap is above 1 %
+  int64_t proof_work = 500'000'000;  // and by labels before (planner/exact_proof.h), of all meshes
 };
 
 struct Planning {
