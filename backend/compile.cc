@@ -81,7 +81,7 @@ Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
     impl->jit = options.jit != nullptr ? options.jit : std::make_shared<Jit>();
     impl->kernels = impl->jit->compile(parts.kernels, ThreadPool::available_cores());
   }
-  schedule(*impl, parts, places, threads, options.overlap);
+  schedule(*impl, parts, places, threads, options.overlap, options.slack);
   Program program(std::move(impl));
   if (!g.mesh.empty()) {
     const std::vector<std::string> problems = verify(program);

@@ -32,6 +32,8 @@ struct CompileOptions {
   int threads = 0;
   // false: collectives are carried out where they stand, beside nothing else.
   bool overlap = true;
+  // false: not even small collectives that go together may take more memory than one by one.
+  bool slack = true;
   // false: no machine code is made. The program cannot run; steps, arena and ports are all there.
   bool code = true;
   // Where the kernels' code lives. Of several programs with one Jit equal kernels, whatever their

@@ -377,7 +377,7 @@ int64_t bytes_outside(const ProgramImpl& program) {
 }  // namespace
 
 void schedule(ProgramImpl& program, const Partition& partition,
-              const std::vector<OutputPlace>& outputs, int threads, bool overlap) {
+              const std::vector<OutputPlace>& outputs, int threads, bool overlap, bool slack) {
   schedule_once(program, partition, outputs, threads, false);
   if (overlap && !program.collectives.empty()) {
     // Small collectives that go together take a little more memory than one by one; all else must
@@ -392,9 +392,11 @@ void schedule(ProgramImpl& program, const Partition& partition,
     const int64_t most = std::max(share, small);
     bool fits = false;
     // lives are counted without the gaps that the arena leaves between buffers
-    for (const int64_t slack : {most, most / 2, most / 4, int64_t{0}}) {
-      schedule_once(program, partition, outputs, threads, true, slack);
-      fits = program.transient_bytes <= in_order + (slack > 0 ? most : 0);
+    std::vector<int64_t> tries = {most, most / 2, most / 4, 0};
+    if (!slack) tries = {0};
+    for (const int64_t more : tries) {
+      schedule_once(program, partition, outputs, threads, true, more);
+      fits = program.transient_bytes <= in_order + (more > 0 ? most : 0);
       if (fits) break;
     }
     if (!fits) schedule_once(program, partition, outputs, threads, false);

@@ -16,8 +16,9 @@ struct OutputPlace {
 // Fills program.blocks, calls, plans, infos, buffers and transient_bytes. program.graph, inputs and
 // outputs are there already; `outputs` is parallel to the graph's. `overlap`: collectives may start
 // before their place in the order and be awaited after it, beside other steps; the arena is never
-// larger for it.
+// larger for it, or with `slack` a little, so that small ones go together.
 void schedule(ProgramImpl& program, const Partition& partition,
-              const std::vector<OutputPlace>& outputs, int threads, bool overlap = true);
+              const std::vector<OutputPlace>& outputs, int threads, bool overlap = true,
+              bool slack = true);
 
 }  // namespace cad::backend

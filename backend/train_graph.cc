@@ -45,6 +45,7 @@ LoweredRun lower_run(const ir::TrainSpec& spec, const DevicePlan& plan, ir::Pass
   for (size_t i = 0; i < evals.size(); ++i)
     place_shared(evals[i], spec.bindings, placements[i], several, shared);
   run.train = lower_forward(forward, spec.bindings, plan.train, shared);
+  run.train.late_sums = !plan.lean;
   for (size_t i = 0; i < evals.size(); ++i)
     run.evals.push_back(lower_forward(evals[i], spec.bindings, placements[i], shared));
   return run;

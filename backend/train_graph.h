@@ -18,6 +18,9 @@ struct DevicePlan {
   std::string name;  // of the plan, for messages: "dp"
   planner::Placement train;
   std::vector<planner::Placement> evals;  // one an evaluation; missing: placement_for(train)
+  // Memory before time: sums stay in their loops (spmd/late_sums.cc), small collectives go together
+  // only where the arena does not grow for it. For budgets that the program exceeds otherwise.
+  bool lean = false;
 };
 
 struct LoweredRun {

@@ -160,6 +160,7 @@ CompileOptions Trainer::compile_options() const {
   options.threads = options_.threads;
   options.jit = options_.jit;
   options.code = !options_.layout_only;
+  options.slack = options_.plan == nullptr || !options_.plan->lean;
   return options;
 }
 

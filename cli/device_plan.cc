@@ -46,9 +46,40 @@ int64_t parts_of(const planner::Plan& plan, const ir::TrainSpec& spec) {
   return parts && ir::against_split(spec).empty() ? whole / rows : 1;
 }
 
-// Of `colauto plan --json`, for these devices.
+// What the compiled program needs, without its code and data.
+Result<backend::MemoryReport> memory_of(const std::shared_ptr<const backend::DevicePlan>& plan,
+                                        const ir::TrainSpec& spec,
+                                        const backend::TrainerOptions& of) {
+  backend::TrainerOptions options;
+  options.layout_only = true;
+  options.plan = plan;
+  options.threads = of.threads;
+  options.evaluate_only = of.evaluate_only;
+  options.jit = of.jit;
+  CAD_TRY(trainer, backend::Trainer::create(spec, options));
+  return trainer->memory();
+}
+
+// Same, of no more than `most` bytes if the plan's program can do with them: where what saves time
+// takes it over that, `plan` becomes the lean one, if that needs less.
+Result<backend::MemoryReport> memory_within(double most,
+                                            std::shared_ptr<const backend::DevicePlan>& plan,
+                                            const ir::TrainSpec& spec,
+                                            const backend::TrainerOptions& options) {
+  CAD_TRY(fast, memory_of(plan, spec, options));
+  if (static_cast<double>(fast.total) <= most || plan->train.mesh.devices() == 1) return fast;
+  auto lean = std::make_shared<backend::DevicePlan>(*plan);
+  lean->lean = true;
+  CAD_TRY(memory, memory_of(lean, spec, options));
+  if (memory.total >= fast.total) return fast;
+  plan = std::move(lean);
+  return memory;
+}
+
+// Of `colauto plan --json`, for these devices: of the peak that it names, if the program can do
+// with that, else within the budget.
 Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
-                        const PlanQuestion& question) {
+                        const PlanQuestion& question, const backend::TrainerOptions& options) {
   CAD_TRY(plan, read_saved_plan(common.plan));
   const int devices = question.request.meshes[0].devices();
   if (plan.devices != devices) {
@@ -64,21 +95,15 @@ Result<Made> saved_plan(const CommonOptions& common, const ir::TrainSpec& spec,
   const auto graph = graph_to_plan(parted);
   CAD_TRY(placement, planner::saved_placement(plan, common.plan, *graph, spec.bindings,
                                               question.request.cluster));
-  return with_evaluations(common.plan, plan, std::move(placement), *graph, parted);
-}
-
-// What the compiled program needs, without its code and data.
-Result<backend::MemoryReport> memory_of(const std::shared_ptr<const backend::DevicePlan>& plan,
-                                        const ir::TrainSpec& spec,
-                                        const backend::TrainerOptions& of) {
-  backend::TrainerOptions options;
-  options.layout_only = true;
-  options.plan = plan;
-  options.threads = of.threads;
-  options.evaluate_only = of.evaluate_only;
-  options.jit = of.jit;
-  CAD_TRY(trainer, backend::Trainer::create(spec, options));
-  return trainer->memory();
+  Made made = with_evaluations(common.plan, plan, std::move(placement), *graph, parted);
+  const double peak = plan.predicted.peak_bytes, budget = question.request.budget;
+  std::shared_ptr<const backend::DevicePlan> as_planned = made.devices;
+  CAD_TRY(memory, memory_within(std::min(peak, budget), as_planned, made.spec, options));
+  if (static_cast<double>(memory.total) <= std::min(peak, budget))
+    made.devices = std::move(as_planned);
+  else
+    CAD_TRY_VOID(memory_within(budget, made.devices, made.spec, options));
+  return made;
 }
 
 void set_memory(planner::Predicted& predicted, const backend::MemoryReport& memory) {
@@ -103,7 +128,7 @@ Result<Made> device_plan(const CommonOptions& common, const LoadedProgram& progr
   flags.gpus.reset();
   if (saved) flags.plan = "auto";
   CAD_TRY(question, plan_question(flags, *program.module, spec, graph_to_plan(spec)));
-  if (saved) return saved_plan(common, spec, question);
+  if (saved) return saved_plan(common, spec, question, options);
   question.request.alternatives = false;
   question.request.idle = false;  // who asks for devices gets them
   question.request.proof_s = 0;   // its time limit could give ranks different plans
@@ -169,7 +194,7 @@ class FittingSearch {
         with_evaluations(request_.name, {}, planner::placement_of(*planning.problem, planning.body),
                          *question_.graph, spec_)
             .devices;
-    CAD_TRY(memory, memory_of(found.devices, spec_, options_));
+    CAD_TRY(memory, memory_within(budget_, found.devices, spec_, options_));
     set_memory(planning.plan.predicted, memory);
     planning.plan.budget = budget_;
     planning.least_peak = planning.plan.predicted.peak_bytes;

@@ -23,6 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kLimit = std::chrono::seconds(2);
 
+// What goes over a line: the caller's greeting, its answer, and a goodbye of either.
+constexpr char kWelcome = 'w', kGoodbye = 'b';
 struct Greeting {
   uint64_t key = 0;
   int32_t rank = 0, pad = 0;
@@ -55,12 +57,19 @@ bool ready(int fd, short events, Clock::time_point end) {
   return result == 1 && (one.revents & events) != 0;
 }
 
+bool no_descriptors() {
+  return errno == EMFILE || errno == ENFILE;
+}
+
 // A line to one of the addresses, or -1. The kernel there answers: nobody needs to accept yet.
-int call(const RankLines::Number& number, int rank, Clock::time_point end) {
+int call(const RankLines::Number& number, int rank, Clock::time_point end, bool& is_short) {
   for (const uint32_t address : number.addresses) {
     if (address == 0 || milliseconds_to(end) == 0) continue;
     const int fd = new_socket();
-    if (fd < 0) return -1;
+    if (fd < 0) {
+      is_short = is_short || no_descriptors();
+      return -1;
+    }
     const sockaddr_in to = address_of(address, number.port);
     // one that does not answer leaves time for the others
     const auto until = std::min(end, Clock::now() + kLimit / 4);
@@ -93,6 +102,7 @@ RankLines::Number RankLines::listen() {
   listener_ = new_socket();
   sockaddr_in any = address_of(htonl(INADDR_ANY), 0);
   socklen_t length = sizeof any;
+  short_ = listener_ < 0 && no_descriptors();
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
       ::listen(listener_, SOMAXCONN) != 0 ||
       ::getsockname(listener_, reinterpret_cast<sockaddr*>(&any), &length) != 0)
@@ -101,7 +111,10 @@ RankLines::Number RankLines::listen() {
   std::random_device random;
   number.key = key_ = uint64_t{random()} << 32 | random();
   ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return {};
+  if (::getifaddrs(&all) != 0) {
+    short_ = no_descriptors();
+    return {};
+  }
   size_t count = 0;
   for (const ifaddrs* i = all; i != nullptr && count < number.addresses.size(); i = i->ifa_next) {
     const unsigned wanted = IFF_UP, unwanted = IFF_LOOPBACK;
@@ -119,12 +132,13 @@ void RankLines::connect(int rank, const std::vector<Number>& numbers,
   const std::lock_guard lock(mutex_);
   const auto end = Clock::now() + kLimit;
   lines_.assign(numbers.size(), -1);
+  sure_.assign(numbers.size(), 0);
   ended_.assign(numbers.size(), 0);
   int callers = 0;
   for (size_t r = 0; r < numbers.size(); ++r) {
     if (far[r] == 0 || numbers[r].port == 0) continue;
     if (static_cast<int>(r) > rank)
-      lines_[r] = call(numbers[r], rank, end);
+      lines_[r] = call(numbers[r], rank, end, short_);
     else
       ++callers;
   }
@@ -132,7 +146,8 @@ void RankLines::connect(int rank, const std::vector<Number>& numbers,
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) continue;
-      break;  // no descriptors are left: the others have no line
+      short_ = short_ || no_descriptors();
+      break;  // the others have no line
     }
     Greeting hello;
     const bool said = ready(fd, POLLIN, end) &&
@@ -144,20 +159,42 @@ void RankLines::connect(int rank, const std::vector<Number>& numbers,
       continue;
     }
     lines_[from] = fd;
+    sure_[from] = 1;
     --callers;
+    if (::send(fd, &kWelcome, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) continue;  // it is gone
   }
   if (listener_ >= 0) ::close(std::exchange(listener_, -1));
 }
 
 void RankLines::say_goodbye() {
   const std::lock_guard lock(mutex_);
-  const char bye = 'b';
   for (const int fd : lines_) {
-    if (fd >= 0 && ::send(fd, &bye, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) continue;  // it is gone
+    if (fd >= 0 && ::send(fd, &kGoodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) continue;
   }
 }
 
-// A line that can be read is at its end, after a goodbye or without one.
+// Reads what there is. False: the line is at its end, after a goodbye or without one.
+bool RankLines::heard(size_t rank, int fd) {
+  for (;;) {
+    char said = 0;
+    const ssize_t n = ::recv(fd, &said, 1, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n == 1 && said == kWelcome) {
+      sure_[rank] = 1;
+      continue;
+    }
+    // Reset: there was something that the other end had not read. Other errors are the network's,
+    // and say nothing of the rank; nor does a line that never was one.
+    const bool closed = n == 0 || (n < 0 && errno == ECONNRESET);
+    if (closed && sure_[rank] != 0) {
+      ended_[rank] = 1;
+      any_ = true;
+    }
+    return false;
+  }
+}
+
 void RankLines::look() {
   std::vector<pollfd> open;
   std::vector<size_t> of;
@@ -168,17 +205,16 @@ void RankLines::look() {
   }
   if (open.empty() || ::poll(open.data(), open.size(), 0) <= 0) return;
   for (size_t i = 0; i < open.size(); ++i) {
-    if (open[i].revents == 0) continue;
-    char said = 0;
-    const ssize_t n = ::recv(open[i].fd, &said, 1, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
-    if (n == 0) {  // an error is the network's, and says nothing of the rank
-      ended_[of[i]] = 1;
-      any_ = true;
-    }
+    if (open[i].revents == 0 || heard(of[i], open[i].fd)) continue;
     silent_.push_back(std::exchange(lines_[of[i]], -1));  // open: the other end would take it for
                                                           // this process's
   }
+}
+
+bool RankLines::has(int rank) {
+  const std::lock_guard lock(mutex_);
+  look();
+  return !sure_.empty() && sure_[static_cast<size_t>(rank)] != 0;
 }
 
 bool RankLines::ended(int rank) {

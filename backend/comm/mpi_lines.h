@@ -30,8 +30,13 @@ class RankLines {
   // Waits to be called; without a number where that cannot be.
   Number listen();
   // Calls the ranks after this one that are `far` and is called by those before it. Two ranks that
-  // cannot reach each other within two seconds have no line.
+  // cannot reach each other within two seconds have no line, and none is who does not bid the
+  // caller welcome: it had no room, or took it for somebody else.
   void connect(int rank, const std::vector<Number>& numbers, const std::vector<char>& far);
+  // Lines are missing since this process may open no more descriptors.
+  [[nodiscard]] bool short_of_descriptors() const { return short_; }
+  // Whether there is, or was, a line to that rank.
+  [[nodiscard]] bool has(int rank);
   // This process ends in an orderly way, or has told why: its end is none that others must name.
   void say_goodbye();
   // Whether that rank's process has ended without a goodbye; any rank's.
@@ -39,15 +44,18 @@ class RankLines {
   bool any_ended();
 
  private:
-  void look();  // mutex_ is held
+  // mutex_ is held
+  void look();
+  [[nodiscard]] bool heard(size_t rank, int fd);
 
   std::mutex mutex_;
   int listener_ = -1;
   uint64_t key_ = 0;
   std::vector<int> lines_;   // by rank: a socket that has not been heard of, or -1
   std::vector<int> silent_;  // sockets that have
+  std::vector<char> sure_;   // by rank: it has called, or bid this one welcome
   std::vector<char> ended_;  // by rank
-  bool any_ = false;
+  bool any_ = false, short_ = false;
 };
 
 }  // namespace cad::backend

@@ -18,8 +18,7 @@
 namespace cad::backend {
 namespace {
 
-constexpr int kFailureTag = 1, kBeatTag = 2;
-constexpr size_t kMostText = 1500;  // of a failure: short enough to go at once
+constexpr int kBeatTag = 2;
 // A launcher that ends the others when a rank has died gives them a second or two.
 constexpr double kMostBetweenBeats = 0.4, kToReport = 0.5;
 
@@ -198,38 +197,20 @@ bool MpiPeers::tell(const std::string& why) {
   const std::lock_guard lock(session_.mpi);
   if (told_) return false;
   told_ = true;
-  if (!session_.usable()) return true;  // the others see it as this process does
-  session_.texts.push_back(why.substr(0, kMostText));
-  const std::string& text = session_.texts.back();
-  for (int r = 0; r < session_.ranks; ++r) {
-    if (r == session_.rank) continue;
-    MPI_Request request;
-    MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_CHAR, r, kFailureTag, MPI_COMM_WORLD,
-              &request);
-    MPI_Request_free(&request);
-  }
+  if (session_.usable()) session_.tell(why);  // else the others see it as this process does
   return true;
 }
 
 bool MpiPeers::heard() {
-  int there = 0;
-  MPI_Status status;
-  std::string why;
+  std::optional<std::string> why;
   {
     const std::lock_guard lock(session_.mpi);
     if (!session_.usable()) return false;
-    MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, MPI_COMM_WORLD, &there, &status);
-    if (there != 0) {
-      int count = 0;
-      MPI_Get_count(&status, MPI_CHAR, &count);
-      why.resize(static_cast<size_t>(count));
-      MPI_Recv(why.data(), count, MPI_CHAR, status.MPI_SOURCE, kFailureTag, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
-      told_ = true;  // the first to fail has told everybody
-    }
+    why = session_.told();
+    told_ = told_ || why.has_value();  // the first to fail has told everybody
   }
-  if (there != 0) on_failure_(why);
-  return there != 0;
+  if (why) on_failure_(*why);
+  return why.has_value();
 }
 
 }  // namespace cad::backend

@@ -5,11 +5,13 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -17,23 +19,36 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "backend/comm/world.h"
+#include "backend/interrupt.h"
 #include "base/exit_code.h"
+#include "base/render.h"
 
 namespace cad::backend {
 namespace {
+
+constexpr int kFailureTag = 1;
+constexpr size_t kMostText = 1500;  // of a failure: short enough to go at once
 
 // MPI's start and its end wait for all ranks, without a limit: this ends the process when they take
 // longer than one.
 class Watchdog {
  public:
-  Watchdog(double limit_s, const char* what)
-      : thread_([this, limit_s, what] { watch(limit_s, what); }) {}
+  Watchdog(double limit_s, const char* what) {
+    try {
+      thread_ = std::thread([this, limit_s, what] { watch(limit_s, what); });
+    } catch (const std::system_error&) {
+      // no room for another thread: without a limit then
+    }
+  }
   ~Watchdog() {
+    if (!thread_.joinable()) return;
     {
       const std::lock_guard lock(mutex_);
       done_ = true;
@@ -128,15 +143,112 @@ void MpiSession::exchange_hosts() {
   sharing = 0;
   std::vector<RankLines::Number> numbers;
   std::vector<char> far;
+  bool no_descriptors = false;
   for (const Place& place : all) {
     hosts.emplace_back(place.host);
     if (hosts.back() == mine.host && place.cores == mine.cores) ++sharing;
     const bool near = mine.pids != 0 && place.pids == mine.pids && place.pid != mine.pid;
     watched.push_back(near ? watch(place.pid) : -1);
+    no_descriptors |= near && watched.back() < 0 && (errno == EMFILE || errno == ENFILE);
     numbers.push_back(place.number);
     far.push_back(watched.back() < 0 && static_cast<int>(far.size()) != rank ? 1 : 0);
   }
   lines.connect(rank, numbers, far);
+  name_what_lacks(no_descriptors || lines.short_of_descriptors());
+}
+
+void MpiSession::name_what_lacks(bool no_descriptors) const {
+  if (!no_descriptors) return;
+  int missing = 0;
+  for (int r = 0; r < ranks; ++r)
+    missing += r != rank && watched[static_cast<size_t>(r)] < 0 && !lines.has(r) ? 1 : 0;
+  if (missing == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  fmt::print(stderr,
+             "note: rank {} may open no more files (`ulimit -n` is {}), so it does not watch {} of "
+             "the other ranks: one that is killed is missed after the time-out only\n",
+             rank, limit.rlim_cur, missing);
+}
+
+void MpiSession::tell(const std::string& why) {
+  failed_ = true;
+  texts.push_back(why.substr(0, kMostText));
+  const std::string& text = texts.back();
+  for (int r = 0; r < ranks; ++r) {
+    if (r == rank) continue;
+    MPI_Request request;
+    MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_CHAR, r, kFailureTag, MPI_COMM_WORLD,
+              &request);
+    MPI_Request_free(&request);
+  }
+}
+
+std::optional<std::string> MpiSession::told() {
+  int there = 0, count = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, MPI_COMM_WORLD, &there, &status);
+  if (there == 0) return std::nullopt;
+  MPI_Get_count(&status, MPI_CHAR, &count);
+  std::string why(static_cast<size_t>(count), ' ');
+  MPI_Recv(why.data(), count, MPI_CHAR, status.MPI_SOURCE, kFailureTag, MPI_COMM_WORLD,
+           MPI_STATUS_IGNORE);
+  failed_ = true;
+  return why;
+}
+
+// Others may still be at work: what they tell, and how they end, is heard until all have come.
+void MpiSession::end() {
+  // A launcher that ends all ranks since one has died gives them a second; one that has died may
+  // have been past its part of the barrier.
+  constexpr double kToReport = 0.5, kToCome = 0.05;
+  const InterruptGuard signals;
+  const Watchdog watchdog(limit_s, "end");
+  // Who has failed ends all others, with its own status. Who ends because of another one stays
+  // until all have seen which one that is.
+  constexpr auto kToAbort = std::chrono::seconds(3);
+  constexpr auto kToSee = std::chrono::milliseconds(400);
+  const auto say = [&](const std::string& why) {
+    std::fputs(render_human(ended_by_another(why), Sources()).c_str(), stderr);
+    std::fflush(stderr);
+    lines.say_goodbye();
+  };
+  MPI_Request all = MPI_REQUEST_NULL;
+  Waited running;
+  double missed = 0, signalled = 0;
+  std::string gone;
+  for (bool begun = false;;) {
+    const double now = running.seconds() + 1e-9;
+    {
+      const std::lock_guard lock(mpi);
+      if (usable()) {
+        // not what it knows and has said: several may fail at once
+        if (const auto why = failed_ ? std::nullopt : told()) {
+          say(*why);
+          std::this_thread::sleep_for(kToAbort);
+          std::_Exit(kExitRunFailed);
+        }
+        if (!std::exchange(begun, true)) MPI_Ibarrier(MPI_COMM_WORLD, &all);
+        int done = 0;
+        MPI_Test(&all, &done, MPI_STATUS_IGNORE);
+        if (done != 0) break;
+      }
+    }
+    if (missed == 0) {
+      for (int r = 0; r < ranks; ++r)
+        if (r != rank && ended(r)) gone += (gone.empty() ? "" : ", ") + name_of(r);
+      if (!gone.empty()) missed = now;
+    } else if (now - missed > kToCome) {
+      say(gone + " ended without a word: killed, or crashed");
+      std::this_thread::sleep_for(kToSee);
+      std::_Exit(kExitRunFailed);
+    }
+    if (signalled == 0 && InterruptGuard::signal() != 0) signalled = now;
+    if (signalled != 0 && now - signalled > kToReport) std::_Exit(128 + InterruptGuard::signal());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  lines.say_goodbye();
+  MPI_Finalize();
 }
 
 bool MpiSession::ended(int r) const {
@@ -163,12 +275,7 @@ MpiSession& mpi_session(double limit_s) {
     std::atexit([] {
       int finalized = 0;
       MPI_Finalized(&finalized);
-      if (finalized != 0) return;
-      // there is no orderly end without the others
-      if (!session_slot()->usable()) std::_Exit(kExitRunFailed);
-      session_slot()->lines.say_goodbye();
-      const Watchdog watchdog(session_slot()->limit_s, "end");
-      MPI_Finalize();
+      if (finalized == 0) session_slot()->end();
     });
   }
   return *s;

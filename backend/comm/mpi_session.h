@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,18 @@ struct MpiSession {
   // Whether MPI may be called. Not when a rank of another host has ended: its transport may end
   // this process then, before it has said why.
   [[nodiscard]] bool usable() const { return !lines.any_ended(); }
+  // Tells all other ranks why this one cannot go on: MpiPeers hears it. `mpi` is held.
+  void tell(const std::string& why);
+  // What a rank has told, if one has; `mpi` is held.
+  std::optional<std::string> told();
+  // This process's last part: MPI ends when all ranks are there. Where one of them fails or ends
+  // without a word meanwhile, this one says so and ends with status 1.
+  void end();
 
  private:
+  bool failed_ = false;  // this process has told, or been told; under `mpi`
   void exchange_hosts();
+  void name_what_lacks(bool no_descriptors) const;
 };
 
 // The process's session; nullptr before mpi_session().

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "base/unexpected.h"
 
 #ifdef COLAUTO_MPI
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <system_error>
 
 #include "backend/comm/mpi_peers.h"
 #include "backend/comm/mpi_session.h"
@@ -404,18 +406,28 @@ Status mpi_start(double timeout_s) {
 
 Result<std::unique_ptr<World>> make_mpi_world(int devices_per_rank, double timeout_s) {
   CAD_TRY_VOID(mpi_start(timeout_s));
-  return std::unique_ptr<World>(
-      std::make_unique<MpiWorld>(*started_mpi_session(), devices_per_rank, timeout_s));
+  MpiSession& session = *started_mpi_session();
+  try {
+    return std::unique_ptr<World>(std::make_unique<MpiWorld>(session, devices_per_rank, timeout_s));
+  } catch (const std::exception& e) {  // the others must not wait for what will not come
+    const std::lock_guard lock(session.mpi);
+    session.tell(fmt::format("{}: {}", session.name_of(session.rank), unexpected_text(e)));
+    throw;
+  }
 }
 
 void mpi_abort(int status) {
   std::fflush(nullptr);
   if (started_mpi_session() != nullptr) {
     // MPI asks the launcher to end the others; it may be out of reach.
-    std::thread([status] {
-      std::this_thread::sleep_for(std::chrono::seconds(3));
-      std::_Exit(status);
-    }).detach();
+    try {
+      std::thread([status] {
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        std::_Exit(status);
+      }).detach();
+    } catch (const std::system_error&) {
+      std::_Exit(status);  // no room for another thread; the launcher ends the others
+    }
     std::unique_lock lock(started_mpi_session()->mpi, std::defer_lock);
     for (int turn = 0; turn < 1000 && !lock.try_lock(); ++turn)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <limits>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "backend/run_memory.h"
 #include "base/check.h"
+#include "base/unexpected.h"
 
 namespace cad::backend {
 namespace {
@@ -122,9 +124,16 @@ double measure_all_reduce(ThreadWorld& world, int64_t elements, int times) {
     }
   };
   std::vector<std::thread> threads;
-  for (int device = 1; device < devices; ++device) threads.emplace_back(loop, device);
-  loop(0);
+  std::exception_ptr unexpected;
+  try {
+    for (int device = 1; device < devices; ++device) threads.emplace_back(loop, device);
+    loop(0);
+  } catch (const std::exception& e) {  // no room for another thread: those that run must end first
+    world.fail(unexpected_text(e));
+    unexpected = std::current_exception();
+  }
   for (std::thread& thread : threads) thread.join();
+  if (unexpected) std::rethrow_exception(unexpected);
   CAD_CHECK(!seconds.empty(), "{}", world.failure().value_or("no all-reduce ended"));
   std::sort(seconds.begin(), seconds.end());
   return seconds[seconds.size() / 2];

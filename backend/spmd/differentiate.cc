@@ -86,7 +86,7 @@ ir::Graph differentiate_local(LocalGraph local,
     if (output.name.rfind("grad:", 0) == 0) output.name.erase(output.name.size() - ending.size());
   }
   // twice: what the loop within a segment sums later may be small for the segments' loop too
-  whole = sum_after_loops(sum_after_loops(std::move(whole)));
+  if (local.late_sums) whole = sum_after_loops(sum_after_loops(std::move(whole)));
   return finished(std::move(whole), log);
 }
 

@@ -7,7 +7,8 @@
 // One meeting of the devices instead of one an iteration, the same additions in the same order, no
 // byte more to send. Where an iteration's sum is large the meeting is not what takes the time, and
 // it goes on beside the iteration's products: that stays in the loop. So does what is scattered:
-// its operand is larger than what it leaves.
+// its operand is larger than what it leaves. The arena may grow by what is collected: a run whose
+// budget that exceeds does without (LocalGraph::late_sums).
 #include <algorithm>
 #include <utility>
 

@@ -46,6 +46,7 @@ struct LocalGraph {
   std::vector<LocalTensor> tensors;
   std::vector<LocalInput> inputs;
   std::vector<ir::SavePolicy::Choice> saving;  // what the plan saves, by ValueId
+  bool late_sums = true;                       // the gradient's loops may leave small sums to later
 };
 
 // `bindings` bind every dim. Of a graph without a loss too (evaluation). `shared`: of all programs

@@ -150,6 +150,8 @@ void test_absence(World& world) {
   });
   const std::string why = world.failure().value_or("");
   expect(why.find("no sign of rank 1") != std::string::npos, why.c_str());
+  sleep(1);
+  mpi_abort(failures == 0 ? 5 : 6);  // as runs that fail do
 }
 
 // Rank 1 is stopped, and goes on long after the others have ended their part.
@@ -206,6 +208,27 @@ void test_giving_up(World& world) {
          world.failure().value_or("nothing").c_str());
 }
 
+// All have done their part, and rank 1 is killed before MPI has ended.
+void test_late_death(std::unique_ptr<World>& world) {
+  world.reset();
+  if (mpi_rank() == 1) {
+    sleep(1);
+    raise(SIGKILL);
+  }
+}
+
+// The others have done their part, rank 1 cannot do its own.
+void test_late_failure(std::unique_ptr<World>& world) {
+  if (mpi_rank() == 1) {
+    sleep(1);
+    world->fail("device 1 (rank 1): the disk is full");
+    std::fprintf(stderr, "rank 1 has failed\n");
+    sleep(1);
+    mpi_abort(7);
+  }
+  world.reset();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -220,5 +243,7 @@ int main(int argc, char** argv) {
   if (test == "giving-up") test_giving_up(**world);
   if (test == "stopped") test_stopped(**world);
   if (test == "slow") test_slow(**world);
+  if (test == "late-death") test_late_death(*world);
+  if (test == "late-failure") test_late_failure(*world);
   return failures == 0 ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -11,14 +12,22 @@
 
 namespace {
 
-int under_mpirun(int ranks, const std::string& arguments) {
+// `messages`: gets what the ranks say.
+int under_mpirun(int ranks, const std::string& arguments, std::string* messages = nullptr) {
   const std::string command =
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
       "OMPI_MCA_rmaps_base_oversubscribe=1 "
       "OMPI_MCA_btl_vader_single_copy_mechanism=none ASAN_OPTIONS=detect_leaks=0 timeout 120 "
       "mpirun -n " +
-      std::to_string(ranks) + " " COLAUTO_MPI_TEST " " + arguments;
-  const int status = std::system(command.c_str());
+      std::to_string(ranks) + " " COLAUTO_MPI_TEST " " + arguments +
+      (messages == nullptr ? "" : " 2>&1");
+  FILE* output = ::popen(command.c_str(), "r");
+  if (output == nullptr) return -1;
+  char line[4096];
+  while (std::fgets(line, sizeof line, output) != nullptr) {
+    if (messages != nullptr) *messages += line;
+  }
+  const int status = ::pclose(output);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
@@ -31,9 +40,6 @@ TEST(Mpi, TwoDevicesARank) {
 TEST(Mpi, DisagreementNamesBothSides) {
   EXPECT_EQ(under_mpirun(2, "disagreement 2"), 0);
 }
-TEST(Mpi, AMissingRankIsNamedInTime) {
-  EXPECT_EQ(under_mpirun(3, "absence 1"), 0);
-}
 TEST(Mpi, AStoppedRankIsNamedInTime) {
   EXPECT_EQ(under_mpirun(3, "stopped 1"), 0);
 }
@@ -42,6 +48,32 @@ TEST(Mpi, ASlowRankIsWaitedFor) {
 }
 TEST(Mpi, AFailureReachesEveryRank) {
   EXPECT_EQ(under_mpirun(3, "giving-up 1"), 0);
+}
+
+int times(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// It has done its part and left, and hears of it too.
+TEST(Mpi, AMissingRankIsNamedInTime) {
+  std::string messages;
+  EXPECT_EQ(under_mpirun(3, "absence 1", &messages), 5) << messages;
+  EXPECT_EQ(times(messages, "no sign of rank 1, which has ended its part"), 1) << messages;
+}
+
+// Ranks that have done their part wait for the others: what becomes of those they say, each once.
+TEST(Mpi, ARankThatIsKilledAfterItsPartIsNamed) {
+  std::string messages;
+  EXPECT_NE(under_mpirun(3, "late-death 1", &messages), 0);
+  EXPECT_EQ(times(messages, "error[E1001]: rank 1 ended without a word: killed, or crashed"), 2)
+      << messages;
+}
+TEST(Mpi, AFailureAfterOthersHaveDoneTheirPartReachesThem) {
+  std::string messages;
+  EXPECT_EQ(under_mpirun(3, "late-failure 1", &messages), 7) << messages;
+  EXPECT_EQ(times(messages, "error[E1001]: device 1 (rank 1): the disk is full"), 2) << messages;
 }
 
 }  // namespace
