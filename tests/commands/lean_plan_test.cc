@@ -62,7 +62,7 @@ TEST_F(LeanPlan, FitsWhereTheFastOneDoesNot) {
 
 TEST_F(LeanPlan, IsRunAsItWasSaved) {
   const int64_t ample = peak("--plan dp"), tight = ample * 3 / 4;
-  for (const std::string more : {std::string(), budget(tight)}) {
+  for (const std::string& more : {std::string(), budget(tight)}) {
     const Output plan = run("plan thin.cad --devices 2 --plan dp --json " + more);
     ASSERT_EQ(plan.status, 0) << plan.err;
     write("plan.json", plan.out);
