@@ -69,7 +69,9 @@ TEST_F(LeanPlan, IsRunAsItWasSaved) {
     const auto said = json::parse(plan.out)["predicted"]["peak_bytes"].get<int64_t>();
     EXPECT_EQ(peak("--plan plan.json"), said);
     measured("--plan plan.json", said);
-    if (!more.empty()) EXPECT_LE(said, tight);
+    if (!more.empty()) {
+      EXPECT_LE(said, tight);
+    }
     // within a budget that it was not made for
     EXPECT_LE(peak("--plan plan.json" + budget(tight)), tight);
   }
