@@ -190,6 +190,8 @@ TEST(Sums, NotOfValuesThatAreReadElsewhere) {
   m.output("b", b);
   const ValueId d = m.product();
   m.output("dd", m.b.add(d, d));
+  const ValueId ef = m.b.add(m.product(), m.by_index());  // in one step with what reads it twice
+  m.output("efef", m.b.add(ef, ef));
   check_program(m.graph, {}, {false, 4});
   check_accumulated(m.graph);
 }
