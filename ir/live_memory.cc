@@ -1,5 +1,6 @@
 // ir/live_memory.cc -- see live_memory.h. Places are chosen as in backend/schedule.cc: where a
-// value has to be in the end, in the buffer of an operand that dies, in a buffer of its own.
+// value has to be in the end, where the sum lies that it is a term of (as in
+// backend/schedule_sums.cc), in the buffer of an operand that dies, in a buffer of its own.
 #include "ir/live_memory.h"
 
 #include <algorithm>
@@ -30,6 +31,8 @@ class Liveness {
     Work w;
     w.id = id;
     w.steps = &groups_.regions[static_cast<size_t>(id.index)];
+    count(w);
+    find_sums(w, destinations);
     analyse(w, destinations);
     std::vector<std::pair<size_t, std::vector<MemoryPoint>>> bodies;
     for (size_t s = 0; s < w.steps->size(); ++s) {
@@ -51,12 +54,19 @@ class Liveness {
     int64_t bytes;  // an element
     int first, last;
   };
+  // A value that a step makes by nothing but adding others. The direct ones are added to its place
+  // by their own steps, the inner ones are such sums themselves, whose terms are among the direct.
+  struct Sum {
+    std::vector<ValueId> direct, copied, inner;
+  };
   struct Work {
     RegionId id;
     const std::vector<StepGroup>* steps = nullptr;
     std::vector<Buffer> buffers;
     std::unordered_map<ValueId, int> buffer_of;  // own buffers; -1: a place outside
     std::unordered_map<ValueId, int> last_use, def, uses;
+    std::unordered_map<ValueId, Sum> sums;
+    std::unordered_map<ValueId, ValueId> sum_of;  // direct and inner terms
   };
 
   int32_t product_of(const Type& type) {
@@ -75,70 +85,178 @@ class Liveness {
     return static_cast<int>(w.buffers.size()) - 1;
   }
 
-  // Last uses; results that can be written to their destination at once get the place -1.
-  void analyse(Work& w, const std::vector<Destination>& destinations) {
-    const auto end = static_cast<int>(w.steps->size());
-    for (int s = 0; s < end; ++s) {
-      const StepGroup& step = (*w.steps)[static_cast<size_t>(s)];
+  void count(Work& w) {
+    for (size_t s = 0; s < w.steps->size(); ++s) {
+      const StepGroup& step = (*w.steps)[s];
       for (ValueId v : step.reads) {
-        w.last_use[v] = s;
+        w.last_use[v] = static_cast<int>(s);
         ++w.uses[v];
       }
-      for (ValueId v : step.writes) w.def[v] = s;
+      for (ValueId v : step.writes) w.def[v] = static_cast<int>(s);
     }
+    for (ValueId v : g_.region(w.id).results) ++w.uses[groups_.base_of(v)];
+  }
+
+  // What a step adds up that does nothing else; empty: it is no such step.
+  [[nodiscard]] std::vector<ValueId> terms_of(const StepGroup& step) const {
+    if (step.library || step.writes.size() != 1) return {};
+    const Type& type = g_.type(step.writes[0]);
+    std::vector<ValueId> terms;
+    for (NodeId id : step.nodes) {
+      const Node& node = g_.node(id);
+      if (node.op != Op::kAdd || !(g_.type(node.results[0]) == type)) return {};
+      for (ValueId v : node.operands) {
+        const NodeId def = g_.value(v).def;
+        if (std::find(step.nodes.begin(), step.nodes.end(), def) == step.nodes.end())
+          terms.push_back(v);
+      }
+    }
+    if (terms.size() != step.nodes.size() + 1) return {};
+    for (ValueId v : terms) {
+      if (groups_.base_of(v) != v || !(g_.type(v) == type) ||
+          std::count(terms.begin(), terms.end(), v) > 1)
+        return {};
+    }
+    return terms;
+  }
+
+  // Whether the step that makes it can add it to what lies at its place.
+  [[nodiscard]] bool adds_itself(ValueId v) const {
+    const Node& node = g_.node(g_.value(v).def);
+    if (node.op == Op::kRepeat) return g_.value(v).result >= node.loop.carries;
+    return node.op == Op::kContract || node.op == Op::kScatterAdd;
+  }
+
+  // Direct terms have a step each: its order is that of the additions.
+  [[nodiscard]] Sum sum_of(const Work& w, const std::vector<ValueId>& terms) const {
+    Sum sum;
+    std::vector<int> makers;
+    const auto take = [&](const std::vector<ValueId>& values) {
+      for (ValueId v : values) {
+        if (std::count(makers.begin(), makers.end(), w.def.at(v)) != 0) return false;
+      }
+      for (ValueId v : values) makers.push_back(w.def.at(v));
+      sum.direct.insert(sum.direct.end(), values.begin(), values.end());
+      return true;
+    };
+    for (ValueId v : terms) {
+      const auto inner = w.sums.find(v);
+      const bool mine = w.def.count(v) != 0 && w.uses.at(v) == 1;
+      if (mine && inner != w.sums.end() && take(inner->second.direct)) {
+        sum.inner.insert(sum.inner.end(), inner->second.inner.begin(), inner->second.inner.end());
+        sum.inner.push_back(v);
+      } else if (!(mine && inner == w.sums.end() && adds_itself(v) && take({v}))) {
+        sum.copied.push_back(v);
+      }
+    }
+    return sum;
+  }
+
+  // One direct term saves nothing, unless it is added to what lies there already: a carry, the
+  // gradient of the micro-batches before.
+  void find_sums(Work& w, const std::vector<Destination>& destinations) const {
     const std::vector<ValueId>& results = g_.region(w.id).results;
-    for (ValueId v : results) ++w.uses[groups_.base_of(v)];
+    for (const StepGroup& step : *w.steps) {
+      const std::vector<ValueId> terms = terms_of(step);
+      if (terms.empty()) continue;
+      Sum sum = sum_of(w, terms);
+      if (sum.direct.empty()) continue;
+      const ValueId value = step.writes[0];
+      bool useful = sum.direct.size() > 1;
+      for (size_t i = 0; i < results.size() && !useful; ++i) {
+        if (results[i] != value || w.uses.at(value) != 1) continue;
+        const ValueId held = destinations[i].occupant;
+        useful = !held.valid() || (is_in(held, sum.copied) && w.uses.at(held) == 1);
+      }
+      if (!useful) continue;
+      for (const auto* list : {&sum.direct, &sum.inner}) {
+        for (ValueId v : *list) w.sum_of[v] = value;
+      }
+      w.sums.emplace(value, std::move(sum));
+    }
+  }
+
+  static bool is_in(ValueId v, const std::vector<ValueId>& list) {
+    return std::find(list.begin(), list.end(), v) != list.end();
+  }
+
+  // The step of its first direct term.
+  [[nodiscard]] static int begun(const Work& w, ValueId value, const Sum& sum) {
+    int first = w.def.at(value);
+    for (ValueId v : sum.direct) first = std::min(first, w.def.at(v));
+    return first;
+  }
+
+  static void place_sum(Work& w, const Sum& sum, int buffer) {
+    for (const auto* list : {&sum.direct, &sum.inner}) {
+      for (ValueId v : *list) w.buffer_of[v] = buffer;
+    }
+  }
+
+  // Whether a result can be made where what lives there is needed no more by then.
+  [[nodiscard]] bool may_replace(const Work& w, ValueId occupant, ValueId value) const {
+    const auto used = w.last_use.find(occupant);
+    if (!occupant.valid() || used == w.last_use.end()) return true;
+    if (const auto sum = w.sums.find(value); sum != w.sums.end()) {
+      if (is_in(occupant, sum->second.copied)) return w.uses.at(occupant) == 1;
+      return used->second < begun(w, value, sum->second);
+    }
+    const int def = w.def.at(value);
+    const StepGroup& step = (*w.steps)[static_cast<size_t>(def)];
+    return used->second < def ||
+           (used->second == def && overwrites(step) && same_shape(occupant, value));
+  }
+
+  // Results that can be written to their destination at once get the place -1.
+  void analyse(Work& w, const std::vector<Destination>& destinations) {
+    const auto end = static_cast<int>(w.steps->size());
+    const std::vector<ValueId>& results = g_.region(w.id).results;
     for (size_t i = 0; i < results.size(); ++i) {
       const ValueId base = groups_.base_of(results[i]);
-      const auto def = w.def.find(base);
-      if (def == w.def.end() || !base.valid()) continue;
-      const ValueId occupant = destinations[i].occupant;
-      bool direct = base == results[i] && w.buffer_of.count(base) == 0;
-      if (occupant.valid() && w.last_use.count(occupant) != 0) {
-        const int needed = w.last_use.at(occupant);
-        const StepGroup& step = (*w.steps)[static_cast<size_t>(def->second)];
-        direct = direct && (needed < def->second ||
-                            (needed == def->second && !step.library && same_size(occupant, base)));
-      }
-      if (direct) {
-        w.buffer_of[base] = -1;
-        if (!occupant.valid()) place_terms(w, base);
-      } else {
+      if (!base.valid() || w.def.count(base) == 0) continue;
+      const bool direct = base == results[i] && w.buffer_of.count(base) == 0 &&
+                          may_replace(w, destinations[i].occupant, base);
+      if (!direct) {
         w.last_use[base] = end;
+        continue;
       }
+      w.buffer_of[base] = -1;
+      if (const auto sum = w.sums.find(base); sum != w.sums.end()) place_sum(w, sum->second, -1);
     }
   }
 
-  // Of a sum outside of the arena: terms that their own steps can add are made there. False: none.
-  bool place_terms(Work& w, ValueId sum) {
-    const StepGroup& step = (*w.steps)[static_cast<size_t>(w.def.at(sum))];
-    const auto adds = [&](NodeId id) { return g_.node(id).op == Op::kAdd; };
-    if (!std::all_of(step.nodes.begin(), step.nodes.end(), adds)) return false;
-    bool any = false;
-    for (ValueId v : step.reads) {
-      const auto def = w.def.find(v);
-      if (def == w.def.end() || w.uses[v] != 1 || !same_size(v, sum)) continue;
-      const Node& node = g_.node(g_.value(v).def);
-      const bool collected = node.op == Op::kRepeat && g_.value(v).result >= node.loop.carries;
-      const bool adds_itself = node.op == Op::kContract || node.op == Op::kScatterAdd || collected;
-      if (!adds_itself && !(node.op == Op::kAdd && place_terms(w, v))) continue;
-      w.buffer_of[v] = -1;
-      any = true;
-    }
-    return any;
+  // The buffer of a sum begins with its first term.
+  void place_term(Work& w, ValueId v, int at) {
+    const auto found = w.sum_of.find(v);
+    if (found == w.sum_of.end() || w.buffer_of.count(v) != 0) return;
+    const int buffer = new_buffer(w, found->second, at);
+    w.buffer_of[found->second] = buffer;
+    place_sum(w, w.sums.at(found->second), buffer);
   }
 
-  [[nodiscard]] bool same_size(ValueId a, ValueId b) {
-    return product_of(g_.type(a)) == product_of(g_.type(b)) &&
-           dtype_bytes(g_.type(a).dtype) == dtype_bytes(g_.type(b).dtype);
+  // Stored alike, whatever the dims are called: a step that goes through one in order goes through
+  // the other in order.
+  [[nodiscard]] bool same_shape(ValueId a, ValueId b) const {
+    const Type &x = g_.type(a), &y = g_.type(b);
+    if (x.rank() != y.rank() || dtype_bytes(x.dtype) != dtype_bytes(y.dtype)) return false;
+    for (size_t i = 0; i < x.rank(); ++i) {
+      if (x.dims[i] != y.dims[i] && !(g_.dim(x.dims[i]).size == g_.dim(y.dims[i]).size))
+        return false;
+    }
+    return true;
+  }
+  // Whether the step may make its results where its operands are.
+  [[nodiscard]] bool overwrites(const StepGroup& step) const {
+    return !step.library || g_.node(step.nodes[0]).op == Op::kAllReduce;
   }
 
   void place_outputs(Work& w, size_t s, const StepGroup& step) {
     std::vector<int> taken;
     const auto at = static_cast<int>(s);
     for (ValueId v : step.writes) {
+      place_term(w, v, at);
       if (w.buffer_of.count(v) != 0) continue;
-      int buffer = step.library ? -1 : dying_operand(w, at, step, v, taken);
+      int buffer = overwrites(step) ? dying_operand(w, at, step, v, taken) : -1;
       if (buffer < 0) {
         buffer = new_buffer(w, v, at);
       } else {
@@ -153,11 +271,11 @@ class Liveness {
 
   // The buffer of an operand that dies at this step and has the size of `v`; -1: none.
   int dying_operand(const Work& w, int at, const StepGroup& step, ValueId v,
-                    const std::vector<int>& taken) {
+                    const std::vector<int>& taken) const {
     for (ValueId in : step.reads) {
       const auto buffer = w.buffer_of.find(in);
       if (buffer == w.buffer_of.end() || buffer->second < 0) continue;
-      if (w.last_use.at(in) != at || !same_size(in, v)) continue;
+      if (w.last_use.at(in) != at || !same_shape(in, v)) continue;
       if (w.buffers[static_cast<size_t>(buffer->second)].last != at) continue;
       if (std::find(taken.begin(), taken.end(), buffer->second) == taken.end())
         return buffer->second;
@@ -169,6 +287,7 @@ class Liveness {
     const auto at = static_cast<int>(s);
     for (size_t i = 0; i < node.results.size(); ++i) {
       const ValueId result = node.results[i];
+      place_term(w, result, at);
       if (w.buffer_of.count(result) != 0) continue;
       if (i < static_cast<size_t>(node.loop.carries)) {
         const ValueId init = groups_.base_of(node.operands[i]);
