@@ -11,28 +11,20 @@
 #include "backend/data.h"
 #include "backend/mapped_file.h"
 #include "backend/stored_type.h"
+#include "base/text.h"
 
 namespace cad::backend {
 namespace {
 
-std::string_view trimmed(std::string_view field) {
+std::string_view unquoted(std::string_view field) {
   while (!field.empty() && (field.front() == ' ' || field.front() == '"')) field.remove_prefix(1);
   while (!field.empty() && (field.back() == ' ' || field.back() == '"' || field.back() == '\r'))
     field.remove_suffix(1);
   return field;
 }
 
-// For a message: short, and without what a terminal would obey.
-std::string shown(std::string_view field) {
-  std::string text(trimmed(field).substr(0, 40));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  }
-  return text;
-}
-
 bool number(std::string_view field, double& value) {
-  field = trimmed(field);
+  field = unquoted(field);
   if (!field.empty() && field[0] == '+') field.remove_prefix(1);
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
   return error == std::errc() && end == field.data() + field.size() && !field.empty();
@@ -72,7 +64,7 @@ class CsvSource : public RowSource {
       const size_t end = rest.find('\n');
       const std::string_view text = rest.substr(0, end);
       rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
-      if (trimmed(text).empty()) continue;
+      if (unquoted(text).empty()) continue;
       CAD_TRY_VOID(add_line(path, line, split(text, separator)));
     }
     return Ok{};
@@ -107,8 +99,8 @@ class CsvSource : public RowSource {
     }
     if (line == 1 && numbers == 0) return Ok{};  // a header
     if (odd < fields.size()) {
-      Diagnostic error =
-          wrong(fmt::format("field {} is `{}`, not a number", odd + 1, shown(fields[odd])));
+      Diagnostic error = wrong(fmt::format("field {} is `{}`, not a number", odd + 1,
+                                           printable(unquoted(fields[odd]), 40)));
       if (line == 1) error.note("a first line is a header when none of its fields is a number");
       return error;
     }

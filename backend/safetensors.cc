@@ -11,17 +11,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+
 namespace cad::backend {
 namespace {
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // the reference reader's limit
 
 std::string shown(std::string_view name) {
-  std::string text(name.substr(0, 80));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  }
-  return name.size() > 80 ? text + ".." : text;
+  return printable(name, 80);
 }
 
 std::optional<StoredType> stored_type(std::string_view name) {

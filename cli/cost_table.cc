@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace cad::cli {
 
 namespace {
@@ -305,16 +307,6 @@ std::string bytes_text(double bytes) {
   if (std::isnan(bytes)) return "";
   if (bytes < 1024) return count_text(bytes) + " B";
   return scaled(bytes / 1024, 1024, {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"});
-}
-
-std::string count_text(double count) {
-  if (std::isnan(count)) return "";
-  std::string digits = fmt::format("{:.0f}", count);
-  for (size_t at = digits.size(); at > 3;) {
-    at -= 3;
-    digits.insert(at, 1, ',');
-  }
-  return digits;
 }
 
 std::vector<std::string> scopes_named(const Profile& profile, const std::string& name,

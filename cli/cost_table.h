@@ -18,10 +18,9 @@ Result<ir::Profile> program_profile(const frontend::Module& module, bool model =
 
 enum class CostRows : uint8_t { kOp, kLayer, kParam };
 
-// "12.6 GFLOP" (decimal), "48.05 MiB" (binary), "12,596,224"; all of NaN: empty.
+// "12.6 GFLOP" (decimal), "48.05 MiB" (binary); of NaN: empty.
 std::string flops_text(double flops);
 std::string bytes_text(double bytes);
-std::string count_text(double count);
 
 // Scopes of the layers that a name means: a layer's own name (`Attention`), a path (`h.{}.attn`,
 // `h.3.attn`, `h.*.attn`), or a path's last part. Empty: none. `names`: what it could have been.

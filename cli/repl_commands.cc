@@ -8,18 +8,13 @@
 #include <fmt/ranges.h>
 
 #include "base/suggest.h"
+#include "base/text.h"
 #include "cli/repl_graph.h"
 #include "frontend/module_data.h"
 #include "frontend/parse.h"
 
 namespace cad::cli {
 namespace {
-
-std::string trimmed(const std::string& text) {
-  const size_t from = text.find_first_not_of(" \t\r\n");
-  if (from == std::string::npos) return "";
-  return text.substr(from, text.find_last_not_of(" \t\r\n") - from + 1);
-}
 
 // Applies `change` to a copy; the session takes it over when it is without errors.
 template <class Change>

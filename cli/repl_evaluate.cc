@@ -9,6 +9,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "backend/initialize.h"
 #include "backend/parameters.h"
+#include "base/text.h"
 #include "cli/repl_graph.h"
 #include "frontend/size_limits.h"
 #include "ir/autodiff.h"
@@ -58,9 +59,9 @@ double region_steps(const ir::Graph& g, ir::RegionId id, const ir::Bindings& bin
 Diagnostic too_large(double steps) {
   Diagnostic error = make_error(
       DiagId::E0513,
-      fmt::format("evaluating this one element at a time would take {} steps", with_commas(steps)),
+      fmt::format("evaluating this one element at a time would take {} steps", count_text(steps)),
       kExitRunFailed);
-  error.note(fmt::format("the limit is {}", with_commas(kMostSteps)))
+  error.note(fmt::format("the limit is {}", count_text(kMostSteps)))
       .help("make dims smaller, as in `:set B=1`; `:time EXPR` runs it compiled");
   return error;
 }

@@ -94,16 +94,6 @@ std::string value_text(const BoundValue& value, const Session& session) {
   return (value.param ? "param " : "") + type_text(value.dtype, value.dims, bindings);
 }
 
-std::string with_commas(double whole) {
-  if (!(std::abs(whole) < 1e15)) return fmt::format("{:.3g}", whole);
-  std::string digits = fmt::format("{:.0f}", whole);
-  for (size_t at = digits.size(); at > 3 && digits[at - 4] != '-';) {
-    at -= 3;
-    digits.insert(at, ",");
-  }
-  return digits;
-}
-
 std::string number_text(const ir::Scalar& number, const ir::Bindings& bindings) {
   const auto plain = [](double x) {
     return std::floor(x) == x && std::abs(x) < 1e15 ? fmt::format("{:.0f}", x)

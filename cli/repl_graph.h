@@ -22,7 +22,6 @@ std::string type_text(ir::DType dtype, const std::vector<std::string>& dims,
 std::string number_text(const ir::Scalar& number, const ir::Bindings& bindings);
 // What a bound name is: its type, or the constant.
 std::string value_text(const BoundValue& value, const Session& session);
-std::string with_commas(double whole);  // "1,234,567"
 
 // Elements stored as `dtype`, as doubles.
 std::vector<double> values_in(ir::DType dtype, const std::byte* data, int64_t elements);

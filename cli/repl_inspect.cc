@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/suggest.h"
+#include "base/text.h"
 #include "cli/repl_commands.h"
 #include "cli/repl_evaluate.h"
 #include "cli/repl_graph.h"
@@ -133,8 +134,8 @@ bool repl_time(ReplContext& context, const std::string& argument) {
                                     : fmt::format("{:.2f} s", s);
   context.print(fmt::format(
       "{} (median of {} runs on {} thread{})   {} FLOP, {:.2f} GFLOP/s   {} bytes, {:.2f} GB/s\n",
-      time, timed->runs, timed->threads, timed->threads == 1 ? "" : "s", with_commas(timed->flops),
-      timed->flops / s * 1e-9, with_commas(timed->bytes), timed->bytes / s * 1e-9));
+      time, timed->runs, timed->threads, timed->threads == 1 ? "" : "s", count_text(timed->flops),
+      timed->flops / s * 1e-9, count_text(timed->bytes), timed->bytes / s * 1e-9));
   return true;
 }
 

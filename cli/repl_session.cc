@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "cli/load_program.h"
 #include "frontend/elaborate.h"
 #include "frontend/parse.h"
@@ -109,12 +110,6 @@ void add_new(const Diagnostics& found, const SessionProgram& program, int fresh,
     }
     to.add(d);
   }
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t from = text.find_first_not_of(" \t\r\n");
-  if (from == std::string::npos) return "";
-  return text.substr(from, text.find_last_not_of(" \t\r\n") - from + 1);
 }
 
 std::string first_word(const std::string& text) {

@@ -1,13 +1,12 @@
 // planner/placement_json.cc -- see placement_json.h.
 #include "planner/placement_json.h"
 
-#include <algorithm>
-#include <stdexcept>
+#include <iterator>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "ir/text.h"
+#include "planner/json_fields.h"
 #include "planner/plan.h"
 #include "planner/strategy.h"
 
@@ -15,76 +14,86 @@ namespace cad::planner {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr const char* kPerAxis = "one number an axis";
 
-Json layout_json(const Layout& layout) {
-  Json out = Json::array();
-  for (const int8_t axis : layout.axis) out.push_back(static_cast<int>(axis));
-  if (layout.order != 0) out.push_back(static_cast<int>(layout.order));
-  return out;
-}
+// One number an axis; an order of its axes behind them where it is not that of the mesh.
+struct LayoutEntry {
+  static Json write(const Layout& layout) {
+    Json out(layout.axis);
+    if (layout.order != 0) out.push_back(layout.order);
+    return out;
+  }
+  static void read(const JsonReader& from, Layout& layout) {
+    if (from.size() != kMaxAxes && from.size() != kMaxAxes + 1) return from.wrong(kPerAxis);
+    from.each([&](const JsonReader& element, size_t i) {
+      if (i < kMaxAxes) return element.read(layout.axis[i]);
+      int order = 0;
+      element.read(order);
+      if (order < 0 || order >= static_cast<int>(kAxisOrders.size()))
+        return element.wrong("an order of axes");
+      layout.order = static_cast<uint8_t>(order);
+    });
+  }
+};
 
-Layout read_layout(const Json& json) {
-  Layout layout;
-  for (size_t a = 0; a < kMaxAxes; ++a) layout.axis[a] = json.at(a).get<int8_t>();
-  if (json.size() > kMaxAxes) layout.order = json.at(kMaxAxes).get<uint8_t>();
-  if (layout.order >= kAxisOrders.size()) layout.order = 0;
-  return layout;
-}
+struct AssignmentEntry {
+  static Json write(const Assignment& assignment) { return assignment; }
+  static void read(const JsonReader& from, Assignment& assignment) {
+    if (from.size() != assignment.size()) return from.wrong(kPerAxis);
+    from.each([&](const JsonReader& element, size_t i) { element.read(assignment[i]); });
+  }
+};
 
-const char* saving_name(ir::Saving saving) {
-  return saving == ir::Saving::kKeep ? "keep" : "again";
-}
+struct ParameterEntry {
+  static Json write(const ParameterPlacement& p) {
+    return Json::array({LayoutEntry::write(p.storage), LayoutEntry::write(p.gradient),
+                        LayoutEntry::write(p.optimizer)});
+  }
+  static void read(const JsonReader& from, ParameterPlacement& p) {
+    Layout* const layouts[] = {&p.storage, &p.gradient, &p.optimizer};
+    if (from.size() != std::size(layouts))
+      return from.wrong("the layouts of a parameter, its gradient and its optimizer state");
+    from.each(
+        [&](const JsonReader& element, size_t i) { LayoutEntry::read(element, *layouts[i]); });
+  }
+};
 
-template <class Map, class F>
-void write(Json& to, const char* key, const Map& map, F&& f) {
-  if (map.empty()) return;
-  Json list = Json::object();
-  for (const auto& [number, value] : map) list[std::to_string(number)] = f(value);
-  to[key] = std::move(list);
-}
+struct SavingEntry {
+  static Json write(ir::Saving saving) { return saving == ir::Saving::kKeep ? "keep" : "again"; }
+  static void read(const JsonReader& from, ir::Saving& saving) {
+    std::string text;
+    from.read(text);
+    if (text != "keep" && text != "again") return from.wrong("`keep` or `again`");
+    saving = text == "keep" ? ir::Saving::kKeep : ir::Saving::kRecompute;
+  }
+};
 
-template <class Map, class F>
-void read(const Json& from, const char* key, Map& map, F&& f) {
-  if (!from.contains(key)) return;
-  if (!from.at(key).is_object()) throw std::invalid_argument("not an object");
-  for (const auto& [number, value] : from.at(key).items()) map[std::stoi(number)] = f(value);
-}
+template <class Io, class Body>
+void body_fields(const Io& io, Body& body);
 
-ir::Saving read_saving(const Json& json) {
-  return json.get<std::string>() == "keep" ? ir::Saving::kKeep : ir::Saving::kRecompute;
-}
+constexpr auto run_fields = [](const auto& io, auto& run) {
+  io.field("count", run.count);
+  io.rows("pattern", run.pattern, [](const auto& in, auto& body) { body_fields(in, body); });
+  io.optional("segment", run.segment, int64_t{0});
+};
 
-constexpr int kMostDepth = 64;  // of loops within loops
+struct RunsEntry {
+  static Json write(const std::vector<RunPlacement>& runs) {
+    return JsonWriter::written_rows(runs, run_fields);
+  }
+  static void read(const JsonReader& from, std::vector<RunPlacement>& runs) {
+    from.read_rows(runs, run_fields);
+  }
+};
 
-BodyPlacement body_of(const Json& json, int depth = 0) {
-  if (!json.is_object() || depth > kMostDepth)
-    throw std::invalid_argument("not an object");  // read_body() tells
-  BodyPlacement body;
-  read(json, "ops", body.ops, [](const Json& j) {
-    Assignment a{};
-    for (size_t i = 0; i < kMaxAxes; ++i) a[i] = j.at(i).get<int8_t>();
-    return a;
-  });
-  read(json, "copies", body.copies, read_layout);
-  read(json, "parameters", body.parameters, [](const Json& j) {
-    return ParameterPlacement{read_layout(j.at(0)), read_layout(j.at(1)), read_layout(j.at(2))};
-  });
-  read(json, "saved", body.saving, read_saving);
-  read(json, "copies_saved", body.copy_saving, read_saving);
-  read(json, "loops", body.loops, [depth](const Json& j) {
-    std::vector<RunPlacement> runs;
-    for (const Json& run : j) {
-      RunPlacement made;
-      made.count = run.at("count").get<int64_t>();
-      if (run.contains("segment")) made.segment = run.at("segment").get<int64_t>();
-      for (const Json& pattern : run.at("pattern"))
-        made.pattern.push_back(body_of(pattern, depth + 1));
-      runs.push_back(std::move(made));
-    }
-    return runs;
-  });
-  return body;
+template <class Io, class Body>
+void body_fields(const Io& io, Body& body) {
+  io.numbered("ops", body.ops, AssignmentEntry{});
+  io.numbered("copies", body.copies, LayoutEntry{});
+  io.numbered("parameters", body.parameters, ParameterEntry{});
+  io.numbered("saved", body.saving, SavingEntry{});
+  io.numbered("copies_saved", body.copy_saving, SavingEntry{});
+  io.numbered("loops", body.loops, RunsEntry{});
 }
 
 // Checks numbers, strategies and layouts of a body against a region.
@@ -182,38 +191,11 @@ std::string graph_digest(const ir::Graph& graph, const ir::Bindings& bindings) {
 }
 
 Json body_json(const BodyPlacement& body) {
-  Json out = Json::object();
-  write(out, "ops", body.ops, [](const Assignment& a) {
-    Json list = Json::array();
-    for (const int8_t choice : a) list.push_back(static_cast<int>(choice));
-    return list;
-  });
-  write(out, "copies", body.copies, layout_json);
-  write(out, "parameters", body.parameters, [](const ParameterPlacement& p) {
-    return Json::array({layout_json(p.storage), layout_json(p.gradient), layout_json(p.optimizer)});
-  });
-  write(out, "saved", body.saving, saving_name);
-  write(out, "copies_saved", body.copy_saving, saving_name);
-  write(out, "loops", body.loops, [](const std::vector<RunPlacement>& runs) {
-    Json list = Json::array();
-    for (const RunPlacement& run : runs) {
-      Json patterns = Json::array();
-      for (const BodyPlacement& pattern : run.pattern) patterns.push_back(body_json(pattern));
-      Json row = {{"count", run.count}, {"pattern", std::move(patterns)}};
-      if (run.segment > 0) row["segment"] = run.segment;
-      list.push_back(std::move(row));
-    }
-    return list;
-  });
-  return out;
+  return JsonWriter::written(body, [](const auto& io, auto& row) { body_fields(io, row); });
 }
 
-std::optional<BodyPlacement> read_body(const Json& json) {
-  try {
-    return body_of(json);
-  } catch (const std::exception&) {  // a key that is missing, a number that is none
-    return std::nullopt;
-  }
+void read_body(const JsonReader& from, BodyPlacement& body) {
+  from.read_object(body, [](const auto& io, auto& row) { body_fields(io, row); });
 }
 
 Result<Placement> saved_placement(const Plan& plan, const std::string& path, const ir::Graph& graph,

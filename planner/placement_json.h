@@ -4,7 +4,6 @@
 // lowered.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,8 +18,9 @@ namespace cad::planner {
 std::string graph_digest(const ir::Graph& graph, const ir::Bindings& bindings);
 
 nlohmann::ordered_json body_json(const BodyPlacement& body);
-// nullopt: it does not look like one. Numbers are not checked against a graph.
-std::optional<BodyPlacement> read_body(const nlohmann::ordered_json& json);
+class JsonReader;
+// Numbers are not checked against a graph.
+void read_body(const JsonReader& from, BodyPlacement& body);
 
 // What a saved plan says of this graph, on the same axes of this cluster. E0902: it is of another
 // program or other sizes. `path` is for messages.

@@ -1,333 +1,189 @@
-// planner/plan_json.cc -- see plan_json.h. A budget without limit is null.
+// planner/plan_json.cc -- see plan_json.h. One list of fields for each type of row serves writing
+// and reading (planner/json_fields.h).
 #include "planner/plan_json.h"
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "planner/json_fields.h"
 #include "planner/placement_json.h"
 
 namespace cad::planner {
 
-using json = nlohmann::ordered_json;
-
 namespace {
 
-constexpr int kMostLevels = 1000;  // of values within values; a loop within a loop takes five
+constexpr int kMostLevels = 1000;  // of values within values: JsonReader goes half as deep
 
 // "B" | null | "+" for each mesh axis.
-json layout_json(const NamedLayout& layout) {
-  json out = json::array();
-  for (const std::string& entry : layout)
-    out.push_back(entry.empty() ? json(nullptr) : json(entry));
-  return out;
-}
-
-json predicted_json(const Predicted& p) {
-  return {{"step_s", p.step_s},
-          {"compute_s", p.compute_s},
-          {"comm_s", p.comm_s},
-          {"exposed_comm_s", p.exposed_comm_s},
-          {"recompute_s", p.recompute_s},
-          {"optimizer_s", p.optimizer_s},
-          {"peak_bytes", p.peak_bytes},
-          {"params_bytes", p.params_bytes},
-          {"grads_bytes", p.grads_bytes},
-          {"optimizer_bytes", p.optimizer_bytes},
-          {"activation_bytes", p.activation_bytes},
-          {"transient_bytes", p.transient_bytes}};
-}
-
-json solver_json(const SolverReport& s) {
-  return {{"name", s.name},
-          {"status", s.status},
-          {"objective", s.objective},
-          {"bound", s.bound},
-          {"gap", s.gap},
-          {"wall_s", s.wall_s},
-          {"columns", s.columns},
-          {"rows", s.rows},
-          {"meshes", s.meshes},
-          {"meshes_dropped", s.meshes_dropped}};
-}
-
-json steps_json(const std::vector<PlanStep>& steps) {
-  json out = json::array();
-  for (const PlanStep& s : steps)
-    out.push_back({{"kind", s.kind}, {"axes", s.axes}, {"bytes", s.bytes}, {"seconds", s.seconds}});
-  return out;
-}
-
-json conversion_json(const PlanConversion& c) {
-  return {{"value", c.value},
-          {"to", c.to},
-          {"phase", c.phase},
-          {"from_layout", layout_json(c.from_layout)},
-          {"to_layout", layout_json(c.to_layout)},
-          {"steps", steps_json(c.steps)},
-          {"count", c.count},
-          {"body", c.body},
-          {"parameter", c.parameter},
-          {"group", c.group},
-          {"inside", c.inside}};
-}
-
-// An object of the file that is read key by key. The first thing that is missing or of another kind
-// is what the message says; what is read from then on does not count.
-class Fields {
- public:
-  Fields(const json& object, std::string where, std::string& fault)
-      : object_(object), where_(std::move(where)), fault_(fault) {
-    if (!object_.is_object())
-      wrong(where_.empty() ? "it" : fmt::format("`{}`", where_), "an object");
+struct LayoutEntry {
+  static Json write(const NamedLayout& layout) {
+    Json out = Json::array();
+    for (const std::string& entry : layout)
+      out.push_back(entry.empty() ? Json(nullptr) : Json(entry));
+    return out;
   }
-
-  void read(const char* key, std::string& to) const {
-    if (const json* j = find(key, "a text", &json::is_string)) to = text(*j, path(key));
-  }
-  void read(const char* key, double& to) const {
-    if (const json* j = find(key, "a number", &json::is_number)) to = j->get<double>();
-  }
-  void read(const char* key, int64_t& to) const {
-    if (const json* j = find(key, "a whole number", &json::is_number_integer))
-      to = j->get<int64_t>();
-  }
-  void read(const char* key, int& to) const {
-    int64_t whole = 0;
-    read(key, whole);
-    to = static_cast<int>(std::clamp<int64_t>(whole, std::numeric_limits<int>::min(),
-                                              std::numeric_limits<int>::max()));
-  }
-  void read(const char* key, bool& to) const {
-    if (const json* j = find(key, "true or false", &json::is_boolean)) to = j->get<bool>();
-  }
-  void read(const char* key, std::vector<std::string>& to) const {
-    each(key, [&](const json& j, const std::string& where) {
-      if (!j.is_string()) return wrong(fmt::format("`{}`", where), "a text");
-      to.push_back(text(j, where));
+  static void read(const JsonReader& from, NamedLayout& layout) {
+    from.each([&](const JsonReader& element, size_t) {
+      std::string& entry = layout.emplace_back();
+      if (element.is_null()) return;
+      if (!element.is_text()) return element.wrong("a text or null");
+      element.read(entry);
     });
   }
-  // "B", null or "+" for each axis
-  void read_layout(const char* key, NamedLayout& to) const {
-    each(key, [&](const json& j, const std::string& where) {
-      if (!j.is_string() && !j.is_null())
-        return wrong(fmt::format("`{}`", where), "a text or null");
-      to.push_back(j.is_null() ? "" : text(j, where));
-    });
-  }
-  void read_steps(const char* key, std::vector<PlanStep>& to) const {
-    each_object(key, [&](const Fields& f) {
-      PlanStep& step = to.emplace_back();
-      f.read("kind", step.kind);
-      f.read("axes", step.axes);
-      f.read("bytes", step.bytes);
-      f.read("seconds", step.seconds);
-    });
-  }
-  // f(element, where) of an array, f(Fields) of an array of objects, of an object.
-  template <class F>
-  void each(const char* key, const F& f) const {
-    const json* list = find(key, "a list", &json::is_array);
-    for (size_t i = 0; list != nullptr && i < list->size() && fault_.empty(); ++i)
-      f(list->at(i), fmt::format("{}[{}]", path(key), i));
-  }
-  template <class F>
-  void each_object(const char* key, const F& f) const {
-    each(key, [&](const json& j, const std::string& where) {
-      const Fields fields(j, where, fault_);
-      if (fault_.empty()) f(fields);
-    });
-  }
-  template <class F>
-  void object(const char* key, const F& f) const {
-    const json* j = find(key, "an object", &json::is_object);
-    if (j != nullptr) f(Fields(*j, path(key), fault_));
-  }
-  [[nodiscard]] const json* any(const char* key) const {
-    return find(key, "", [](const json&) { return true; });
-  }
-  void wrong(const std::string& what, const char* wanted) const {
-    if (fault_.empty()) fault_ = fmt::format("{} is not {}", what, wanted);
-  }
-
- private:
-  [[nodiscard]] std::string path(const char* key) const {
-    return where_.empty() ? key : where_ + "." + key;
-  }
-  // It is shown in a terminal.
-  [[nodiscard]] std::string text(const json& j, const std::string& where) const {
-    std::string read = j.get<std::string>();
-    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-    if (std::any_of(read.begin(), read.end(), control))
-      wrong(fmt::format("`{}`", where), "a text without control characters");
-    return read;
-  }
-  template <class Is>
-  const json* find(const char* key, const char* wanted, Is is) const {
-    if (!fault_.empty()) return nullptr;
-    const auto at = object_.find(key);
-    if (at == object_.end()) {
-      fault_ = where_.empty() ? fmt::format("it lacks `{}`", key)
-                              : fmt::format("`{}` lacks `{}`", where_, key);
-      return nullptr;
-    }
-    if (std::invoke(is, *at)) return &*at;
-    wrong(fmt::format("`{}`", path(key)), wanted);
-    return nullptr;
-  }
-
-  const json& object_;
-  std::string where_;
-  std::string& fault_;
 };
 
-void read_predicted(const Fields& f, Predicted& r) {
-  f.read("step_s", r.step_s);
-  f.read("compute_s", r.compute_s);
-  f.read("comm_s", r.comm_s);
-  f.read("exposed_comm_s", r.exposed_comm_s);
-  f.read("recompute_s", r.recompute_s);
-  f.read("optimizer_s", r.optimizer_s);
-  f.read("peak_bytes", r.peak_bytes);
-  f.read("params_bytes", r.params_bytes);
-  f.read("grads_bytes", r.grads_bytes);
-  f.read("optimizer_bytes", r.optimizer_bytes);
-  f.read("activation_bytes", r.activation_bytes);
-  f.read("transient_bytes", r.transient_bytes);
-}
+// null: without limit.
+struct LimitEntry {
+  static Json write(double limit) { return std::isfinite(limit) ? Json(limit) : Json(nullptr); }
+  static void read(const JsonReader& from, double& limit) {
+    limit = std::numeric_limits<double>::infinity();
+    if (!from.is_null()) from.read(limit);
+  }
+};
 
-void read_solver(const Fields& f, SolverReport& s) {
-  f.read("name", s.name);
-  f.read("status", s.status);
-  f.read("objective", s.objective);
-  f.read("bound", s.bound);
-  f.read("gap", s.gap);
-  f.read("wall_s", s.wall_s);
-  f.read("columns", s.columns);
-  f.read("rows", s.rows);
-  f.read("meshes", s.meshes);
-  f.read("meshes_dropped", s.meshes_dropped);
-}
+struct PlacementEntry {
+  static Json write(const BodyPlacement& body) { return body_json(body); }
+  static void read(const JsonReader& from, BodyPlacement& body) { read_body(from, body); }
+};
 
-void read_body_row(const Fields& f, PlanBody& b) {
-  f.read("path", b.path);
-  f.read("parent", b.parent);
-  f.read("count", b.count);
-  f.read("period", b.period);
-  f.read("position", b.position);
-  f.read("run", b.run);
-  f.read("after", b.after);
-  f.read("saved_bytes", b.saved_bytes);
-  f.read("again_bytes", b.again_bytes);
-  f.read("segment", b.segment);
-}
+constexpr auto axis_fields = [](const auto& io, auto& axis) {
+  io.field("name", axis.name);
+  io.field("size", axis.size);
+};
 
-void read_tensor(const Fields& f, PlanTensor& t) {
-  f.read("path", t.path);
-  f.read("role", t.role);
-  f.read("dims", t.dims);
-  f.read_layout("layout", t.layout);
-  f.read("bytes", t.bytes);
-  f.read("body", t.body);
-}
+constexpr auto predicted_fields = [](const auto& io, auto& p) {
+  io.field("step_s", p.step_s);
+  io.field("compute_s", p.compute_s);
+  io.field("comm_s", p.comm_s);
+  io.field("exposed_comm_s", p.exposed_comm_s);
+  io.field("recompute_s", p.recompute_s);
+  io.field("optimizer_s", p.optimizer_s);
+  io.field("peak_bytes", p.peak_bytes);
+  io.field("params_bytes", p.params_bytes);
+  io.field("grads_bytes", p.grads_bytes);
+  io.field("optimizer_bytes", p.optimizer_bytes);
+  io.field("activation_bytes", p.activation_bytes);
+  io.field("transient_bytes", p.transient_bytes);
+};
 
-void read_op(const Fields& f, PlanOp& o) {
-  f.read("path", o.path);
-  f.read("op", o.op);
-  f.read("node", o.node);
-  f.read("group", o.group);
-  f.read_layout("strategy", o.strategy);
-  f.read("saved", o.saved);
-  f.read("body", o.body);
-  f.read("forward_s", o.forward_s);
-  f.read("backward_s", o.backward_s);
-  f.read("recompute_s", o.recompute_s);
-  f.read("saved_bytes", o.saved_bytes);
-  f.read("transient_bytes", o.transient_bytes);
-  f.read_steps("forward_steps", o.forward_steps);
-  f.read_steps("backward_steps", o.backward_steps);
-}
+constexpr auto solver_fields = [](const auto& io, auto& solver) {
+  io.field("name", solver.name);
+  io.field("status", solver.status);
+  io.field("objective", solver.objective);
+  io.field("bound", solver.bound);
+  io.field("gap", solver.gap);
+  io.field("wall_s", solver.wall_s);
+  io.field("columns", solver.columns);
+  io.field("rows", solver.rows);
+  io.field("meshes", solver.meshes);
+  io.field("meshes_dropped", solver.meshes_dropped);
+};
 
-void read_conversion(const Fields& f, PlanConversion& v) {
-  f.read("value", v.value);
-  f.read("to", v.to);
-  f.read("phase", v.phase);
-  f.read_layout("from_layout", v.from_layout);
-  f.read_layout("to_layout", v.to_layout);
-  f.read_steps("steps", v.steps);
-  f.read("count", v.count);
-  f.read("body", v.body);
-  f.read("parameter", v.parameter);
-  f.read("group", v.group);
-  f.read("inside", v.inside);
-}
+constexpr auto body_fields = [](const auto& io, auto& body) {
+  io.field("path", body.path);
+  io.field("parent", body.parent);
+  io.field("count", body.count);
+  io.field("period", body.period);
+  io.field("position", body.position);
+  io.field("run", body.run);
+  io.field("after", body.after);
+  io.field("saved_bytes", body.saved_bytes);
+  io.field("again_bytes", body.again_bytes);
+  io.field("segment", body.segment);
+};
 
-void read_collective(const Fields& f, PlanCollective& c) {
-  f.read("kind", c.kind);
-  f.read("axis", c.axis);
-  f.read("phase", c.phase);
-  f.read("bytes", c.bytes);
-  f.read("count", c.count);
-  f.read("seconds", c.seconds);
-}
+constexpr auto tensor_fields = [](const auto& io, auto& tensor) {
+  io.field("path", tensor.path);
+  io.field("role", tensor.role);
+  io.field("dims", tensor.dims);
+  io.field("layout", tensor.layout, LayoutEntry{});
+  io.field("bytes", tensor.bytes);
+  io.field("body", tensor.body);
+};
 
-void read_alternative(const Fields& f, Alternative& a) {
-  f.read("name", a.name);
-  f.read("mesh", a.mesh);
-  f.read("feasible", a.feasible);
-  f.read("step_s", a.step_s);
-  f.read("peak_bytes", a.peak_bytes);
-}
+constexpr auto step_fields = [](const auto& io, auto& step) {
+  io.field("kind", step.kind);
+  io.field("axes", step.axes);
+  io.field("bytes", step.bytes);
+  io.field("seconds", step.seconds);
+};
 
-// `fault`: the first thing that no plan has or lacks.
-Plan plan_of(const json& j, std::string& fault) {
-  Plan p;
-  const Fields f(j, "", fault);
-  f.read("name", p.name);
-  f.read("cluster", p.cluster);
-  f.read("devices", p.devices);
-  f.read("offered", p.offered);
-  p.budget = std::numeric_limits<double>::infinity();
-  if (const json* budget = f.any("budget_bytes"); budget != nullptr && !budget->is_null())
-    f.read("budget_bytes", p.budget);
-  f.read("memory_bytes", p.memory);
-  f.read("rows", p.rows);
-  f.read("micro_batches", p.micro_batches);
-  f.object("mesh", [&](const Fields& mesh) {
-    mesh.each_object("axes", [&](const Fields& axis) {
-      axis.read("name", p.axes.emplace_back().name);
-      axis.read("size", p.axes.back().size);
-    });
+constexpr auto op_fields = [](const auto& io, auto& op) {
+  io.field("path", op.path);
+  io.field("op", op.op);
+  io.field("node", op.node);
+  io.field("group", op.group);
+  io.field("strategy", op.strategy, LayoutEntry{});
+  io.field("saved", op.saved);
+  io.field("body", op.body);
+  io.field("forward_s", op.forward_s);
+  io.field("backward_s", op.backward_s);
+  io.field("recompute_s", op.recompute_s);
+  io.field("saved_bytes", op.saved_bytes);
+  io.field("transient_bytes", op.transient_bytes);
+  io.rows("forward_steps", op.forward_steps, step_fields);
+  io.rows("backward_steps", op.backward_steps, step_fields);
+};
+
+constexpr auto conversion_fields = [](const auto& io, auto& conversion) {
+  io.field("value", conversion.value);
+  io.field("to", conversion.to);
+  io.field("phase", conversion.phase);
+  io.field("from_layout", conversion.from_layout, LayoutEntry{});
+  io.field("to_layout", conversion.to_layout, LayoutEntry{});
+  io.rows("steps", conversion.steps, step_fields);
+  io.field("count", conversion.count);
+  io.field("body", conversion.body);
+  io.field("parameter", conversion.parameter);
+  io.field("group", conversion.group);
+  io.field("inside", conversion.inside);
+};
+
+constexpr auto collective_fields = [](const auto& io, auto& collective) {
+  io.field("kind", collective.kind);
+  io.field("axis", collective.axis);
+  io.field("bytes", collective.bytes);
+  io.field("count", collective.count);
+  io.field("phase", collective.phase);
+  io.field("seconds", collective.seconds);
+};
+
+constexpr auto alternative_fields = [](const auto& io, auto& alternative) {
+  io.field("name", alternative.name);
+  io.field("mesh", alternative.mesh);
+  io.field("feasible", alternative.feasible);
+  io.field("step_s", alternative.step_s);
+  io.field("peak_bytes", alternative.peak_bytes);
+};
+
+constexpr auto plan_fields = [](const auto& io, auto& plan) {
+  io.field("name", plan.name);
+  io.field("cluster", plan.cluster);
+  io.field("devices", plan.devices);
+  io.field("offered", plan.offered);
+  io.field("memory_bytes", plan.memory);
+  io.field("budget_bytes", plan.budget, LimitEntry{});
+  io.field("rows", plan.rows);
+  io.field("micro_batches", plan.micro_batches);
+  io.object("mesh", plan,
+            [](const auto& mesh, auto& p) { mesh.rows("axes", p.axes, axis_fields); });
+  io.object("predicted", plan.predicted, predicted_fields);
+  io.object("solver", plan.solver, solver_fields);
+  io.rows("bodies", plan.bodies, body_fields);
+  io.rows("tensors", plan.tensors, tensor_fields);
+  io.rows("ops", plan.ops, op_fields);
+  io.rows("conversions", plan.conversions, conversion_fields);
+  io.rows("collectives", plan.collectives, collective_fields);
+  io.rows("alternatives", plan.alternatives, alternative_fields);
+  io.field("notes", plan.notes);
+  // a plan without it can be looked at, not run
+  io.optional_object("placement", plan, [](const auto& placement, auto& p) {
+    placement.field("digest", p.digest);
+    placement.field("body", p.placement, PlacementEntry{});
   });
-  f.object("predicted", [&](const Fields& o) { read_predicted(o, p.predicted); });
-  f.object("solver", [&](const Fields& o) { read_solver(o, p.solver); });
-  f.each_object("bodies", [&](const Fields& o) { read_body_row(o, p.bodies.emplace_back()); });
-  f.each_object("tensors", [&](const Fields& o) { read_tensor(o, p.tensors.emplace_back()); });
-  f.each_object("ops", [&](const Fields& o) { read_op(o, p.ops.emplace_back()); });
-  f.each_object("conversions",
-                [&](const Fields& o) { read_conversion(o, p.conversions.emplace_back()); });
-  f.each_object("collectives",
-                [&](const Fields& o) { read_collective(o, p.collectives.emplace_back()); });
-  f.each_object("alternatives",
-                [&](const Fields& o) { read_alternative(o, p.alternatives.emplace_back()); });
-  f.read("notes", p.notes);
-  if (!fault.empty() || !j.contains("placement")) return p;  // it can be looked at, not run
-  f.object("placement", [&](const Fields& placement) {
-    placement.read("digest", p.digest);
-    const json* body = placement.any("body");
-    if (body == nullptr) return;
-    if (auto read = read_body(*body))
-      p.placement = std::move(*read);
-    else
-      placement.wrong("`placement.body`", "how a plan lies");
-  });
-  return p;
-}
+};
 
 constexpr double kMostRows = 1e15;  // of a step
 
@@ -369,77 +225,10 @@ std::string contradiction(const Plan& p) {
 
 }  // namespace
 
-std::string plan_json(const Plan& p) {
-  json axes = json::array(), bodies = json::array(), tensors = json::array(), ops = json::array(),
-       conversions = json::array(), collectives = json::array(), alternatives = json::array();
-  for (const Axis& a : p.axes) axes.push_back({{"name", a.name}, {"size", a.size}});
-  for (const PlanBody& b : p.bodies)
-    bodies.push_back({{"path", b.path},
-                      {"parent", b.parent},
-                      {"count", b.count},
-                      {"period", b.period},
-                      {"position", b.position},
-                      {"run", b.run},
-                      {"after", b.after},
-                      {"saved_bytes", b.saved_bytes},
-                      {"again_bytes", b.again_bytes},
-                      {"segment", b.segment}});
-  for (const PlanTensor& t : p.tensors)
-    tensors.push_back({{"path", t.path},
-                       {"role", t.role},
-                       {"dims", t.dims},
-                       {"layout", layout_json(t.layout)},
-                       {"bytes", t.bytes},
-                       {"body", t.body}});
-  for (const PlanOp& o : p.ops)
-    ops.push_back({{"path", o.path},
-                   {"op", o.op},
-                   {"node", o.node},
-                   {"group", o.group},
-                   {"strategy", layout_json(o.strategy)},
-                   {"saved", o.saved},
-                   {"body", o.body},
-                   {"forward_s", o.forward_s},
-                   {"backward_s", o.backward_s},
-                   {"recompute_s", o.recompute_s},
-                   {"saved_bytes", o.saved_bytes},
-                   {"transient_bytes", o.transient_bytes},
-                   {"forward_steps", steps_json(o.forward_steps)},
-                   {"backward_steps", steps_json(o.backward_steps)}});
-  for (const PlanConversion& c : p.conversions) conversions.push_back(conversion_json(c));
-  for (const PlanCollective& c : p.collectives)
-    collectives.push_back({{"kind", c.kind},
-                           {"axis", c.axis},
-                           {"bytes", c.bytes},
-                           {"count", c.count},
-                           {"phase", c.phase},
-                           {"seconds", c.seconds}});
-  for (const Alternative& a : p.alternatives)
-    alternatives.push_back({{"name", a.name},
-                            {"mesh", a.mesh},
-                            {"feasible", a.feasible},
-                            {"step_s", a.step_s},
-                            {"peak_bytes", a.peak_bytes}});
-  const json out = {{"schema", kPlanSchema},
-                    {"name", p.name},
-                    {"cluster", p.cluster},
-                    {"devices", p.devices},
-                    {"offered", p.offered},
-                    {"memory_bytes", p.memory},
-                    {"budget_bytes", std::isfinite(p.budget) ? json(p.budget) : json(nullptr)},
-                    {"rows", p.rows},
-                    {"micro_batches", p.micro_batches},
-                    {"mesh", {{"axes", axes}}},
-                    {"predicted", predicted_json(p.predicted)},
-                    {"solver", solver_json(p.solver)},
-                    {"bodies", bodies},
-                    {"tensors", tensors},
-                    {"ops", ops},
-                    {"conversions", conversions},
-                    {"collectives", collectives},
-                    {"alternatives", alternatives},
-                    {"notes", p.notes},
-                    {"placement", {{"digest", p.digest}, {"body", body_json(p.placement)}}}};
+std::string plan_json(const Plan& plan) {
+  Json out;
+  out["schema"] = kPlanSchema;
+  plan_fields(JsonWriter(out), plan);
   return out.dump(2) + "\n";
 }
 
@@ -451,17 +240,18 @@ Result<Plan> read_plan(const std::string& path, const std::string& text) {
     return d;
   };
   // What lies deeper is not kept: copies of values call themselves for each level.
-  const auto shallow = [](int depth, json::parse_event_t, const json&) {
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
     return depth < kMostLevels;
   };
-  const json j = json::parse(text, shallow, false);
+  const Json j = Json::parse(text, shallow, false);
   if (j.is_discarded() || !j.is_object()) return bad("it is not a JSON object");
   if (!j.contains("schema") || !j["schema"].is_number_integer()) return bad("it has no `schema`");
   if (j["schema"].get<int64_t>() != kPlanSchema)
     return bad(fmt::format("its schema is {}, this program reads {}", j["schema"].get<int64_t>(),
                            kPlanSchema));
   std::string fault;
-  Plan plan = plan_of(j, fault);
+  Plan plan;
+  plan_fields(JsonReader(j, fault), plan);
   if (fault.empty()) fault = contradiction(plan);
   if (!fault.empty()) return bad(fault);
   return plan;

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+
 namespace cad::planner {
 
 std::string seconds_text(double s) {
@@ -45,13 +47,6 @@ std::string layout_text(const NamedLayout& layout, const std::vector<Axis>& axes
 namespace {
 
 constexpr int kBar = 40;
-
-std::string count_text(double n) {
-  std::string digits = fmt::format("{:.0f}", n);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
-    digits.insert(static_cast<size_t>(i), ",");
-  return digits;
-}
 
 // At least three digits: 0.0123, 4.85, 5,981.
 std::string rate_text(double n) {
@@ -94,6 +89,12 @@ std::string mesh_text(const Plan& plan) {
   return out;
 }
 
+// "4 of 8"; "8" when all are used.
+std::string devices_text(const Plan& plan) {
+  const std::string used = count_text(plan.devices);
+  return plan.devices < plan.offered ? used + " of " + count_text(plan.offered) : used;
+}
+
 std::string read_in(const Plan& plan) {
   return micro_batches_text(plan.micro_batches, plan.rows / plan.micro_batches);
 }
@@ -101,10 +102,9 @@ std::string read_in(const Plan& plan) {
 std::string head(const Plan& plan, const std::string& program) {
   const Predicted& p = plan.predicted;
   const bool idle = plan.devices < plan.offered;
-  std::string out = fmt::format(
-      "{}: {}{} device{} of {}, mesh {}", program, count_text(plan.devices),
-      idle ? fmt::format(" of {}", count_text(plan.offered)) : "",
-      (idle ? plan.offered : plan.devices) == 1 ? "" : "s", plan.cluster, mesh_text(plan));
+  std::string out = fmt::format("{}: {} device{} of {}, mesh {}", program, devices_text(plan),
+                                (idle ? plan.offered : plan.devices) == 1 ? "" : "s", plan.cluster,
+                                mesh_text(plan));
   if (plan.name != "auto") out += fmt::format(", plan {}", plan.name);
   out += "\n";
   if (idle)
@@ -365,6 +365,8 @@ std::string plan_difference(const Plan& a, const Plan& b) {
   const auto line = [&](const std::string& what, const std::string& x, const std::string& y) {
     if (x != y) out += fmt::format("{}: {} -> {}\n", what, x, y);
   };
+  line("cluster", a.cluster, b.cluster);
+  line("devices", devices_text(a), devices_text(b));
   line("mesh", mesh_text(a), mesh_text(b));
   line("read in", read_in(a), read_in(b));
   line("budget", bytes_text(a.budget), bytes_text(b.budget));

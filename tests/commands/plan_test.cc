@@ -52,6 +52,7 @@ TEST_F(PlanCommand, WritesAPictureAndADocumentAndReadsItAgain) {
   EXPECT_EQ(again.out, first.out);
   const Output changed = plan("--gpus 4 --cluster dgx_a100 --budget 1MiB --diff p.json");
   EXPECT_TRUE(contains(changed.out, "budget: ") || changed.status == 3) << changed.out;
+  EXPECT_FALSE(contains(changed.out, "devices: ") || contains(changed.out, "cluster: "));
   expect("--gpus 4 --cluster dgx_a100 --svg missing/p.svg", 1,
          "[E0602]: cannot write `missing/p.svg`: No such file or directory");
 }
@@ -277,14 +278,28 @@ TEST_F(PlanCommand, FilesThatAreNoPlans) {
   changed("/tensors/0/dims", json::array({json::array()}), "`tensors[0].dims[0]` is not a text");
   changed("/bodies/0/count", 1.5, "`bodies[0].count` is not a whole number");
   changed("/placement/digest", nullptr, "`placement.digest` is not a text");
-  changed("/placement/body", json::array({1}), "`placement.body` is not how a plan lies");
+  changed("/placement/body", json::array({1}), "`placement.body` is not an object");
   changed("/mesh/axes", json::array(), "its mesh has no axes");
   changed("/mesh/axes/0/size", 4, "its mesh has not as many devices as it says");
   changed("/offered", 0, "its mesh has not as many devices as it says");
   changed("/micro_batches", 0, "how many rows it reads");
   changed("/rows", 1e300, "how many rows it reads");
   changed("/name", "\x1b[31m", "`name` is not a text without control characters");
-  changed("/placement/body/ops", json::array({1}), "`placement.body` is not how a plan lies");
+  changed("/placement/body/ops", json::array({1}), "`placement.body.ops` is not an object");
+  changed("/placement/body/ops", {{"\x1b[31m", {-1, -1, -1}}},
+          "a key of `placement.body.ops` is not a number");
+  changed("/placement/body/ops", {{"1", {-1, -1}}},
+          "`placement.body.ops.1` is not one number an axis");
+  changed("/placement/body/ops", {{"1", {-1, "B", -1}}},
+          "`placement.body.ops.1[1]` is not a whole number");
+  changed("/placement/body/copies", {{"2", {-1, -1, -1, 6}}},
+          "`placement.body.copies.2[3]` is not an order of axes");
+  changed("/placement/body/parameters", {{"0", {1, 2}}},
+          "`placement.body.parameters.0` is not the layouts of a parameter");
+  changed("/placement/body/saved", {{"3", "kept"}},
+          "`placement.body.saved.3` is not `keep` or `again`");
+  changed("/placement/body/loops", {{"4", {{{"count", 1}}}}},
+          "`placement.body.loops.4[0]` lacks `pattern`");
   std::string begin, end;
   for (int i = 0; i < 20'000; ++i) {
     begin += R"({"loops":{"0":[{"count":1,"pattern":[)";
@@ -294,7 +309,7 @@ TEST_F(PlanCommand, FilesThatAreNoPlans) {
   nested["placement"]["body"] = "deep";
   std::string deep = nested.dump();
   deep.replace(deep.find("\"deep\""), 6, begin + "{}" + end);
-  wrong(deep, "`placement.body` is not how a plan lies");
+  wrong(deep, "it is nested more than 512 deep");
   changed("/bodies", json::array(), "it has no `bodies`");
   changed("/bodies/1/parent", 1, "does not stand before it");
   changed("/bodies/1/count", 0, "does not run");
@@ -378,6 +393,18 @@ TEST_F(PlanCommand, IdleDevicesAreSaid) {
   EXPECT_TRUE(contains(out.out, "net.cad: 1 of 8 devices of dgx_a100")) << out.out;
   EXPECT_TRUE(contains(out.out, "7 devices stay idle: no faster step was found on more\n"))
       << out.out;
+}
+
+TEST_F(PlanCommand, DifferencesOfMachinesAreSaid) {
+  write("two.json", plan("--gpus 2 --cluster dgx_a100 --json --set B=65536").out);
+  const json two = json::parse(read("two.json"));
+  ASSERT_EQ(two["devices"], 2);
+  const Output one = plan("--gpus 8 --cluster pairs_a100 --set B=1 --diff two.json");
+  EXPECT_EQ(one.out.rfind("cluster: dgx_a100 -> pairs_a100\ndevices: 2 -> 1 of 8\nmesh: ", 0), 0U)
+      << one.out << one.err;
+  write("one.json", plan("--gpus 8 --cluster dgx_a100 --set B=1 --json").out);
+  const Output fewer = plan("--gpus 4 --cluster dgx_a100 --set B=1 --diff one.json");
+  EXPECT_EQ(fewer.out, "devices: 1 of 8 -> 1 of 4\n") << fewer.err;  // the same plan
 }
 
 // Half of the devices may be faster than all of them, and more are never slower than fewer.
