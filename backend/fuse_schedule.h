@@ -53,12 +53,16 @@ class Scheduler {
   void write_stage(const std::vector<Dim>& dims, bool partial,
                    const std::vector<int64_t>& partial_strides);
   void write_rows_stage(const std::vector<Dim>& dims, const std::vector<int64_t>& partial_strides);
+  // Dims of stride 0 share their elements.
+  static int64_t scratch_elements(const std::vector<Dim>& dims,
+                                  const std::vector<int64_t>& strides);
   int32_t add_scratch(ir::DType dtype, int64_t elements);
   void write_combining_stage(const std::vector<Dim>& dims, int chunk_dim, int64_t chunks);
   kernel::ExprId copy(ExprId e);
   kernel::Linear linear(const Affine& a, const ShardTerms& shards = {}) const;
   kernel::Slot slot(int64_t value) const;
   int32_t buffer(ir::ValueId v, bool written);
+  void begin_stage(const std::vector<Dim>& dims);
   void finish_stage(const std::vector<Dim>& dims);
   void add_full_stores();
   void add_row_stores();

@@ -125,23 +125,33 @@ void Scheduler::add_full_stores() {
   }
 }
 
-// partial: reductions end as partial results in scratch (`strides` a dim), row stores come later.
-void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial,
-                            const std::vector<int64_t>& strides) {
+void Scheduler::begin_stage(const std::vector<Dim>& dims) {
   dims_ = dims;
   stage_ = kernel::Stage();
   copied_.clear();
   reduction_of_.clear();
   partials_ = nullptr;
+}
+
+int64_t Scheduler::scratch_elements(const std::vector<Dim>& dims,
+                                    const std::vector<int64_t>& strides) {
+  int64_t elements = 1;
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (strides[d] != 0) elements *= dims[d].extent;
+  return elements;
+}
+
+// partial: reductions end as partial results in scratch (`strides` a dim), row stores come later.
+void Scheduler::write_stage(const std::vector<Dim>& dims, bool partial,
+                            const std::vector<int64_t>& strides) {
+  begin_stage(dims);
   add_full_stores();
   if (!partial) {
     add_row_stores();
     finish_stage(dims);
     return;
   }
-  int64_t elements = 1;
-  for (size_t d = 0; d < dims.size(); ++d)
-    if (strides[d] != 0) elements *= dims[d].extent;
+  const int64_t elements = scratch_elements(dims, strides);
   bool columns = false;
   for (const Dim& d : dims) columns = columns || d.role == Role::kSequential;
   for (const LoopReduction& r : p_.reductions) {
@@ -178,15 +188,9 @@ int32_t Scheduler::add_scratch(ir::DType dtype, int64_t elements) {
 // Rows as they are, and each column's part of an item's rows summed in scratch.
 void Scheduler::write_rows_stage(const std::vector<Dim>& dims,
                                  const std::vector<int64_t>& strides) {
-  dims_ = dims;
-  stage_ = kernel::Stage();
-  copied_.clear();
-  reduction_of_.clear();
-  partials_ = nullptr;
+  begin_stage(dims);
   add_full_stores();
-  int64_t elements = 1;
-  for (size_t d = 0; d < dims.size(); ++d)
-    if (strides[d] != 0) elements *= dims[d].extent;
+  const int64_t elements = scratch_elements(dims, strides);
   for (const LoopColumn& c : p_.columns) {
     kernel::Store store;
     store.buffer = add_scratch(c.dtype, elements);
@@ -201,10 +205,7 @@ void Scheduler::write_rows_stage(const std::vector<Dim>& dims,
 }
 
 void Scheduler::write_combining_stage(const std::vector<Dim>& dims, int chunk_dim, int64_t chunks) {
-  dims_ = dims;
-  stage_ = kernel::Stage();
-  copied_.clear();
-  reduction_of_.clear();
+  begin_stage(dims);
   int64_t columns = 1;
   std::map<int, int64_t> dense;
   for (size_t i = outer_.size(); i-- > 0;) {

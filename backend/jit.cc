@@ -142,6 +142,11 @@ struct Jit::Impl {
     fill(module, *machine, kernels, first);
     return unwrap(orc::SimpleCompiler(*machine)(module));
   }
+  // The same, a few kernels an object, on at most so many threads. Numbers count up from `first`.
+  std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects(
+      const std::vector<const kernel::Kernel*>& kernels, size_t first, int threads);
+  // Of the linked kernel of that number.
+  CompiledKernel linked(const kernel::Kernel& kernel, size_t number);
   void fill(llvm::Module& module, llvm::TargetMachine& machine,
             const std::vector<const kernel::Kernel*>& kernels, size_t first) const {
     module.setTargetTriple(machine.getTargetTriple().str());
@@ -178,44 +183,29 @@ Jit::Jit(int lanes) : impl_(std::make_unique<Impl>()) {
 
 Jit::~Jit() = default;
 
-std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kernels, int threads) {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
-  std::vector<std::string> keys;
-  std::vector<const kernel::Kernel*> fresh;
-  std::vector<std::string> fresh_keys;
-  for (const kernel::Kernel& k : kernels) {
-    keys.push_back(k.str());
-    if (impl_->known.emplace(keys.back(), CompiledKernel()).second) {
-      fresh.push_back(&k);
-      fresh_keys.push_back(keys.back());
-    }
-  }
+std::vector<std::unique_ptr<llvm::MemoryBuffer>> Jit::Impl::objects(
+    const std::vector<const kernel::Kernel*>& kernels, size_t first, int threads) {
   constexpr size_t kBatch = 4;
-  const size_t first = impl_->next;
-  impl_->next += fresh.size();
-  const size_t batches = (fresh.size() + kBatch - 1) / kBatch;
+  const size_t batches = (kernels.size() + kBatch - 1) / kBatch;
   std::vector<std::unique_ptr<llvm::MemoryBuffer>> objects(batches);
   std::atomic<size_t> next{0};
   std::mutex failed;
   std::exception_ptr failure;
-  const auto fail = [&] {
-    const std::lock_guard<std::mutex> guard(failed);
-    if (!failure) failure = std::current_exception();
-    next = batches;
-  };
-  auto compile_some = [&] {
+  const auto compile_some = [&] {
     for (size_t b = next++; b < batches; b = next++) {
-      const size_t from = b * kBatch, to = std::min(fresh.size(), from + kBatch);
-      objects[b] = impl_->object({fresh.begin() + static_cast<std::ptrdiff_t>(from),
-                                  fresh.begin() + static_cast<std::ptrdiff_t>(to)},
-                                 first + from);
+      const size_t from = b * kBatch, to = std::min(kernels.size(), from + kBatch);
+      objects[b] = object({kernels.begin() + static_cast<std::ptrdiff_t>(from),
+                           kernels.begin() + static_cast<std::ptrdiff_t>(to)},
+                          first + from);
     }
   };
   const auto work = [&] {
     try {
       compile_some();
     } catch (...) {  // told by the thread that asked
-      fail();
+      const std::lock_guard<std::mutex> guard(failed);
+      if (!failure) failure = std::current_exception();
+      next = batches;
     }
   };
   std::vector<std::thread> helpers;
@@ -228,17 +218,36 @@ std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kern
   work();
   for (std::thread& t : helpers) t.join();
   if (failure) std::rethrow_exception(failure);
-  for (auto& object : objects) unwrap(impl_->lljit->addObjectFile(std::move(object)));
-  for (size_t k = 0; k < fresh.size(); ++k) {
-    CompiledKernel compiled;
-    for (size_t s = 0; s < fresh[k]->stages.size(); ++s) {
-      auto symbol =
-          unwrap(impl_->lljit->lookup(function_name(first + k) + "_" + std::to_string(s)));
-      compiled.stages.push_back(
-          llvm::jitTargetAddressToFunction<KernelFunction>(symbol.getAddress()));
-    }
-    impl_->known[fresh_keys[k]] = compiled;
+  return objects;
+}
+
+CompiledKernel Jit::Impl::linked(const kernel::Kernel& kernel, size_t number) {
+  CompiledKernel compiled;
+  for (size_t s = 0; s < kernel.stages.size(); ++s) {
+    auto symbol = unwrap(lljit->lookup(function_name(number) + "_" + std::to_string(s)));
+    compiled.stages.push_back(
+        llvm::jitTargetAddressToFunction<KernelFunction>(symbol.getAddress()));
   }
+  return compiled;
+}
+
+std::vector<CompiledKernel> Jit::compile(const std::vector<kernel::Kernel>& kernels, int threads) {
+  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  std::vector<std::string> keys, fresh_keys;
+  std::vector<const kernel::Kernel*> fresh;
+  for (const kernel::Kernel& k : kernels) {
+    keys.push_back(k.str());
+    if (impl_->known.emplace(keys.back(), CompiledKernel()).second) {
+      fresh.push_back(&k);
+      fresh_keys.push_back(keys.back());
+    }
+  }
+  const size_t first = impl_->next;
+  impl_->next += fresh.size();
+  for (auto& object : impl_->objects(fresh, first, threads))
+    unwrap(impl_->lljit->addObjectFile(std::move(object)));
+  for (size_t k = 0; k < fresh.size(); ++k)
+    impl_->known[fresh_keys[k]] = impl_->linked(*fresh[k], first + k);
   std::vector<CompiledKernel> result;
   for (const std::string& key : keys) result.push_back(impl_->known.at(key));
   return result;

@@ -134,18 +134,16 @@ GemmPlan gemm_of(const ir::Graph& g, const ir::Node& node, const std::vector<Lay
 
 }  // namespace
 
-// Everything but loops.
-void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
+// What a step does: its instruction's kind and plan. Operands follow (step_work).
+Scheduler::PlannedWork Scheduler::plan_work(const Step& step) {
   const ir::Node& node = node_of(step);
-  Instruction made;
-  std::string name = ir::op_name(node.op);
-  double flops = 0;
-  int64_t scratch = 0;
-  place_outputs(r, step, at);
+  PlannedWork work;
+  Instruction& made = work.made;
+  work.name = ir::op_name(node.op);
   const auto routine = [&](Instruction::Kind kind, RoutinePlan plan) {
     made.kind = kind;
     made.detail = static_cast<int32_t>(program_.routines.size());
-    scratch = plan.scratch_bytes;
+    work.scratch = plan.scratch_bytes;
     program_.routines.push_back(std::move(plan));
   };
   switch (step.kind) {
@@ -153,16 +151,16 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
       const KernelCall& call = partition_.calls[static_cast<size_t>(step.kernel)];
       made.kind = Instruction::Kind::kKernel;
       made.detail = step.kernel;
-      name = partition_.kernels[static_cast<size_t>(call.kernel)].name;
-      flops = call.flops;
-      scratch = call.scratch_bytes;
+      work.name = partition_.kernels[static_cast<size_t>(call.kernel)].name;
+      work.flops = call.flops;
+      work.scratch = call.scratch_bytes;
       break;
     }
     case Step::Kind::kContract: {
       made.kind = Instruction::Kind::kContract;
       made.detail = static_cast<int32_t>(program_.gemms.size());
       program_.gemms.push_back(gemm_of(graph_, node, partition_.layouts, program_.bindings));
-      flops = program_.gemms.back().flops();
+      work.flops = program_.gemms.back().flops();
       made.adds = adds_of(step.outputs[0]);
       break;
     }
@@ -173,8 +171,8 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
       made.detail = static_cast<int32_t>(program_.attentions.size());
       program_.attentions.push_back(
           plan_attention(graph_, node, partition_.layouts, program_.bindings, threads_));
-      flops = program_.attentions.back().flops;
-      scratch = program_.attentions.back().scratch_bytes;
+      work.flops = program_.attentions.back().flops;
+      work.scratch = program_.attentions.back().scratch_bytes;
       break;
     }
     case Step::Kind::kScatterAdd:
@@ -195,11 +193,21 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
       made.detail = static_cast<int32_t>(program_.collectives.size());
       program_.collectives.push_back(
           plan_collective(graph_, step.nodes.front(), program_.bindings));
-      if (ir::moves_parts(node)) name = "permute";
+      if (ir::moves_parts(node)) work.name = "permute";
       break;
     default:
-      CAD_CHECK(false, "no routine for step `{}` (kind {})", name, static_cast<int>(step.kind));
+      CAD_CHECK(false, "no routine for step `{}` (kind {})", work.name,
+                static_cast<int>(step.kind));
   }
+  return work;
+}
+
+// Everything but loops.
+void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
+  const ir::Node& node = node_of(step);
+  place_outputs(r, step, at);
+  PlannedWork work = plan_work(step);
+  Instruction& made = work.made;
   if (step.kind == Step::Kind::kKernel) {
     for (const ValueId v : partition_.calls[static_cast<size_t>(step.kernel)].buffers) {
       made.operands.push_back(place_of(base(v)));
@@ -212,11 +220,23 @@ void Scheduler::step_work(RegionState& r, const Step& step, int32_t at) {
     for (const ValueId v : node.results) made.operands.push_back(place_of(v));
     made.writes.resize(made.operands.size(), 1);
   }
-  if (scratch > 0) made.scratch = new_buffer(r, scratch, at, at, "scratch of " + name, node.scope);
-  made.info = add_info(r, step, name, flops);
+  if (work.scratch > 0)
+    made.scratch = new_buffer(r, work.scratch, at, at, "scratch of " + work.name, node.scope);
+  made.info = add_info(r, step, work.name, work.flops);
   if (step.kind == Step::Kind::kCollective) return add_collective(r, step, at, std::move(made));
   add_checks(made, step);
   add(r, std::move(made));
+}
+
+// Whether a carry can lie in its initial value's own buffer: that dies here, and nothing else of
+// the loop reads it.
+bool Scheduler::initial_place_is_free(const ir::Node& loop, ValueId init, int32_t at) const {
+  const Address& there = places_[index(base(init))];
+  const auto readers = std::count_if(loop.operands.begin(), loop.operands.end(),
+                                     [&](ValueId v) { return base(v) == base(init); });
+  return base(init) == init && readers == 1 && last_use_[index(init)] == at &&
+         def_step_[index(init)] >= 0 && there.root == Address::kArena && there.numbers.empty() &&
+         direct_[index(init)] == nullptr && !in_flight(init, at);
 }
 
 void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
@@ -240,20 +260,11 @@ void Scheduler::step_loop(RegionState& r, const Step& step, int32_t at) {
     place_term(r, step, result, at);
     Address& place = places_[index(result)];
     bool filled = false;
-    if (!place.valid() && carried) {
-      // The initial value's own buffer, when it dies here and nothing else of the loop reads it.
-      const ValueId init = node.operands[i];
-      const Address& there = places_[index(base(init))];
-      const auto readers = std::count_if(node.operands.begin(), node.operands.end(),
-                                         [&](ValueId v) { return base(v) == base(init); });
-      if (base(init) == init && readers == 1 && last_use_[index(init)] == at &&
-          def_step_[index(init)] >= 0 && there.root == Address::kArena && there.numbers.empty() &&
-          direct_[index(init)] == nullptr && !in_flight(init, at)) {
-        place = there;
-        ArenaBuffer& buffer = block(r).buffers[static_cast<size_t>(there.buffer)];
-        buffer.last = std::max({buffer.last, at, last_use_[index(result)]});
-        filled = true;
-      }
+    if (!place.valid() && carried && initial_place_is_free(node, node.operands[i], at)) {
+      place = places_[index(base(node.operands[i]))];
+      ArenaBuffer& buffer = block(r).buffers[static_cast<size_t>(place.buffer)];
+      buffer.last = std::max({buffer.last, at, last_use_[index(result)]});
+      filled = true;
     }
     if (!place.valid()) {
       place = new_buffer(r, bytes(result), at, last_use_[index(result)], name_of(graph_, result),

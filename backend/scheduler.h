@@ -157,6 +157,14 @@ class Scheduler {
                 ir::DType dtype, Adds adds, int32_t info);
   void add_checks(Instruction& instruction, const Step& step);
 
+  struct PlannedWork {
+    Instruction made;  // without operands
+    std::string name;
+    double flops = 0;
+    int64_t scratch = 0;  // bytes
+  };
+  PlannedWork plan_work(const Step& step);
+  [[nodiscard]] bool initial_place_is_free(const ir::Node& loop, ValueId init, int32_t at) const;
   void step_work(RegionState& r, const Step& step, int32_t at);
   void step_loop(RegionState& r, const Step& step, int32_t at);
 

@@ -99,9 +99,7 @@ int run_generate(const GenerateFlags& flags, const CommonOptions& common) {
 Action declare_generate(CLI::App& app, CommonOptions& common) {
   auto own = std::make_shared<GenerateFlags>();
   add_program_flags(app, common);
-  app.add_option("--init", common.init, "the trained model: a file, or a folder of `save`")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+  add_trained_flag(app, common);
   app.add_option("--prompt", own->prompt, "text to go on from; - is standard input")
       ->type_name("TEXT");
   app.add_option("--tokens", own->tokens, "how many to add (default 200)")

@@ -17,10 +17,7 @@ struct PredictFlags {
   std::vector<std::string> in, out;
 };
 
-struct Argument {
-  backend::NpyFile file;
-  size_t input = 0;
-};
+using NamedFiles = std::vector<std::pair<std::string, backend::NpyFile>>;  // by argument
 
 Diagnostic usage(const std::string& text) {
   return make_error(DiagId::E0503, text, kExitUsage);
@@ -34,13 +31,12 @@ std::pair<std::string, std::string> split(const std::string& text) {
              : std::pair<std::string, std::string>{text.substr(0, equals), text.substr(equals + 1)};
 }
 
-Result<std::vector<std::pair<std::string, backend::NpyFile>>> open_inputs(
-    const ir::Graph& graph, const std::vector<std::string>& flags) {
+Result<NamedFiles> open_inputs(const ir::Graph& graph, const std::vector<std::string>& flags) {
   std::vector<std::string> names;
   for (const ir::Input& input : graph.inputs) {
     if (input.kind == ir::InputKind::kData) names.push_back(input.path);
   }
-  std::vector<std::pair<std::string, backend::NpyFile>> files;
+  NamedFiles files;
   for (const std::string& flag : flags) {
     auto [given, path] = split(flag);
     const std::string name = given.empty() && names.size() == 1 ? names[0] : given;
@@ -84,15 +80,14 @@ Status check_shape(const backend::NpyFile& file, const backend::Inference::Tenso
 
 // Row-major results, all batches of an output whose first dim is the batch one after the other.
 struct Collected {
+  backend::StoredType type = backend::StoredType::kF32;
   std::vector<std::byte> data;
   std::vector<int64_t> shape;
 };
 
 class Predictor {
  public:
-  Predictor(backend::Inference& inference,
-            std::vector<std::pair<std::string, backend::NpyFile>> files, int64_t rows,
-            int64_t batch)
+  Predictor(backend::Inference& inference, NamedFiles files, int64_t rows, int64_t batch)
       : inference_(inference), files_(std::move(files)), rows_(rows), batch_(batch) {}
 
   Result<std::vector<Collected>> predict(const std::string& batch_name) {
@@ -144,7 +139,8 @@ class Predictor {
     const int64_t row_elements = by_row ? output.elements() / batch_ : output.elements();
     const int64_t elements = by_row ? row_elements * count : row_elements;
     const bool narrow = type == backend::StoredType::kBF16 || type == backend::StoredType::kF16;
-    const int width = narrow ? 4 : backend::stored_bytes(type);
+    to.type = narrow ? backend::StoredType::kF32 : type;
+    const int width = backend::stored_bytes(to.type);
     const size_t at = to.data.size();
     to.data.resize(at + static_cast<size_t>(elements * width));
     std::string ignored;
@@ -159,9 +155,48 @@ class Predictor {
   }
 
   backend::Inference& inference_;
-  std::vector<std::pair<std::string, backend::NpyFile>> files_;
+  NamedFiles files_;
   int64_t rows_, batch_;
 };
+
+// The model's batch dim gets as many rows as the files have, at most kMostBatch. Returns its name;
+// empty: it has none.
+std::string bind_batch(const ir::Graph& graph, int64_t rows, ir::Bindings& bindings) {
+  constexpr int64_t kMostBatch = 256;
+  if (!graph.batch_dim.valid()) return "";
+  const ir::Dim& dim = graph.dim(graph.batch_dim);
+  for (const std::string& symbol : dim.size.symbols()) {
+    if (bindings.count(symbol) == 0) bindings[symbol] = std::min(rows, kMostBatch);
+  }
+  return dim.name;
+}
+
+// Files fit the arguments and results can be written, before anything is computed.
+Status check_files(const NamedFiles& files, const std::vector<std::string>& out,
+                   backend::Inference& inference) {
+  const int64_t rows = files[0].second.rows();
+  for (const auto& [name, file] : files) {
+    for (const auto& input : inference.inputs()) {
+      if (input.name == name) CAD_TRY_VOID(check_shape(file, input, rows));
+    }
+  }
+  const size_t results = inference.outputs().size();
+  if (out.size() > results)
+    return usage(fmt::format("{} `--out` files for {} results", out.size(), results));
+  for (const std::string& name : out) CAD_TRY_VOID(probe_output(split(name).second));
+  return Ok{};
+}
+
+Status write_results(const CommonOptions& common, const std::vector<std::string>& out,
+                     const std::vector<Collected>& results) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const std::string path = split(out[i]).second;
+    const Collected& result = results[i];
+    CAD_TRY_VOID(backend::write_npy(path, result.type, result.shape, result.data.data()));
+    message(common, fmt::format("{}: {}", path, backend::shape_text(result.shape)));
+  }
+  return Ok{};
+}
 
 int run_predict(const PredictFlags& flags, const CommonOptions& common) {
   if (auto error = check_one_device(common, "predict")) return fail(common, *error);
@@ -178,14 +213,7 @@ int run_predict(const PredictFlags& flags, const CommonOptions& common) {
                                    fmt::format("`{}` has no rows", (*files)[0].second.path()),
                                    kExitRunFailed));
   ir::Bindings bindings = frontend::bindings(*program.module);
-  std::string batch_name;
-  if (graph->batch_dim.valid()) {
-    const ir::Dim& dim = graph->dim(graph->batch_dim);
-    batch_name = dim.name;
-    for (const std::string& symbol : dim.size.symbols()) {
-      if (bindings.count(symbol) == 0) bindings[symbol] = std::min<int64_t>(rows, 256);
-    }
-  }
+  const std::string batch_name = bind_batch(*graph, rows, bindings);
   if (auto error = unbound_dim(*graph, bindings)) return fail(common, program.sources, *error);
   std::string folder;
   bool average = false;
@@ -203,41 +231,16 @@ int run_predict(const PredictFlags& flags, const CommonOptions& common) {
     if (!input.extents.empty() && !input.dims.empty() && input.dims[0] == batch_name)
       batch = input.extents[0];
   }
-  for (const auto& [name, file] : *files) {
-    for (const auto& input : inference->inputs()) {
-      if (input.name != name) continue;
-      if (Status status = check_shape(file, input, rows); !status.ok())
-        return fail(common, status.error());
-    }
-  }
-  const size_t results = inference->outputs().size();
-  if (flags.out.size() > results)
-    return fail(common,
-                usage(fmt::format("{} `--out` files for {} results", flags.out.size(), results)));
-  for (const std::string& out : flags.out) {
-    if (Status status = probe_output(split(out).second); !status.ok())
-      return fail(common, status.error());
-  }
+  if (Status status = check_files(*files, flags.out, *inference); !status.ok())
+    return fail(common, status.error());
   std::vector<Diagnostic> warnings;
   if (Status status = inference->start(init, common.seed.value_or(0), warnings); !status.ok())
     return fail(common, program.sources, status.error());
   print_warnings(common, program.sources, warnings);
-  std::vector<backend::StoredType> types;
-  for (const auto& output : inference->outputs()) {
-    const backend::StoredType type = backend::stored_as(output.dtype);
-    const bool narrow = type == backend::StoredType::kBF16 || type == backend::StoredType::kF16;
-    types.push_back(narrow ? backend::StoredType::kF32 : type);
-  }
-  auto collected = Predictor(*inference, std::move(*files), rows, batch).predict(batch_name);
-  if (!collected.ok()) return fail(common, collected.error());
-  for (size_t i = 0; i < flags.out.size(); ++i) {
-    const std::string path = split(flags.out[i]).second;
-    const Collected& result = (*collected)[i];
-    if (Status status = backend::write_npy(path, types[i], result.shape, result.data.data());
-        !status.ok())
-      return fail(common, status.error());
-    message(common, fmt::format("{}: {}", path, backend::shape_text(result.shape)));
-  }
+  auto results = Predictor(*inference, std::move(*files), rows, batch).predict(batch_name);
+  if (!results.ok()) return fail(common, results.error());
+  if (Status status = write_results(common, flags.out, *results); !status.ok())
+    return fail(common, status.error());
   return kExitOk;
 }
 
@@ -246,9 +249,7 @@ int run_predict(const PredictFlags& flags, const CommonOptions& common) {
 Action declare_predict(CLI::App& app, CommonOptions& common) {
   auto own = std::make_shared<PredictFlags>();
   add_program_flags(app, common);
-  app.add_option("--init", common.init, "the trained model: a file, or a folder of `save`")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+  add_trained_flag(app, common);
   app.add_option("--in", own->in, "rows for an argument: NAME=FILE.npy; repeatable")
       ->type_name("NAME=FILE")
       ->required()

@@ -117,6 +117,26 @@ void print_pass_times(const CommonOptions& common, const ir::PassLog& passes) {
   }
 }
 
+// All but what the trainer is made with.
+void set_train_options(const RunOptions& own, const CommonOptions& common,
+                       const std::optional<planner::Plan>& plan,
+                       backend::TrainLoopOptions& options) {
+  options.log.file = common.log;
+  options.log.json = common.json;
+  options.log.quiet = common.quiet;
+  options.log.terminal = ::isatty(STDERR_FILENO) == 1;
+  options.stop_at = common.steps;
+  options.resume = common.resume.has_value();
+  options.resume_from = common.resume.value_or("");
+  options.overwrite = common.overwrite;
+  options.trace_file = common.trace;
+  options.measure = own.compare_plan;
+  if (!plan) return;
+  options.predicted_step_s = plan->predicted.step_s;
+  if (!common.trace.empty())
+    options.predicted = std::make_shared<const planner::Timeline>(planner::step_timeline(*plan));
+}
+
 int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld& world) {
   LoadedProgram program;
   if (const int status = load_program(common, program); status != kExitOk) return status;
@@ -156,20 +176,7 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
     print_pass_times(common, passes);
     return kExitOk;
   }
-  options.log.file = common.log;
-  options.log.json = common.json;
-  options.log.quiet = common.quiet;
-  options.log.terminal = ::isatty(STDERR_FILENO) == 1;
-  options.stop_at = common.steps;
-  options.resume = common.resume.has_value();
-  options.resume_from = common.resume.value_or("");
-  options.overwrite = common.overwrite;
-  options.trace_file = common.trace;
-  options.measure = own.compare_plan;
-  if (planned->plan) options.predicted_step_s = planned->plan->predicted.step_s;
-  if (planned->plan && !common.trace.empty())
-    options.predicted =
-        std::make_shared<const planner::Timeline>(planner::step_timeline(*planned->plan));
+  set_train_options(own, common, planned->plan, options);
   const backend::Program step = trainer->train_program();  // shares what the trainer has
   const backend::MemoryReport memory = trainer->memory();
   program.timings.start("train");

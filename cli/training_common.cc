@@ -40,6 +40,12 @@ Result<ir::TrainSpec> in_parts(ir::TrainSpec spec, int64_t parts) {
 
 }  // namespace
 
+void add_trained_flag(CLI::App& app, CommonOptions& common) {
+  app.add_option("--init", common.init, "the trained model: a file, or a folder of `save`")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+}
+
 void add_one_device_flags(CLI::App& app, CommonOptions& common) {
   app.add_option("--devices", common.devices, "1: this command runs on one device")
       ->type_name("N")

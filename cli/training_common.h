@@ -13,6 +13,8 @@
 
 namespace cad::cli {
 
+// `--init` of a command that uses a trained model.
+void add_trained_flag(CLI::App& app, CommonOptions& common);
 // `--devices` of a command that runs on one device, and E0504 when it is asked for more, or was
 // started as several ranks.
 void add_one_device_flags(CLI::App& app, CommonOptions& common);

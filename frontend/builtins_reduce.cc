@@ -24,6 +24,20 @@ std::optional<DimList> reduced(Elaborator& e, const Call& call, const EValue& sh
   return dims;
 }
 
+// The operand of a reduction and the dims that go.
+struct Operand {
+  ValueId x;
+  DimList dims;
+};
+std::optional<Operand> operand(Elaborator& e, const Call& call, const BuiltinArgs& a) {
+  if (!a.ok) return std::nullopt;
+  const auto x = tensor(e, call, a[0]);
+  if (!x) return std::nullopt;
+  auto dims = reduced(e, call, *a[0], *x);
+  if (!dims) return std::nullopt;
+  return Operand{*x, std::move(*dims)};
+}
+
 // Sums, means and exponentials in f32 whatever the precision.
 ValueId wide(Elaborator& e, ValueId x) {
   const DType d = e.type(x).dtype;
@@ -32,23 +46,19 @@ ValueId wide(Elaborator& e, ValueId x) {
 
 EValue reduce(Elaborator& e, Call& call, Op op) {
   const BuiltinArgs a = take(e, call, {"x"}, 1);
-  if (!a.ok) return {};
-  auto x = tensor(e, call, a[0]);
-  if (!x) return {};
-  auto dims = reduced(e, call, *a[0], *x);
-  if (!dims) return {};
-  if (op == Op::kSum || op == Op::kLogSumExp) x = wide(e, *x);
-  if (op == Op::kLogSumExp && !ir::is_float(e.type(*x).dtype)) {
+  const auto from = operand(e, call, a);
+  if (!from) return {};
+  const ValueId x = op == Op::kSum || op == Op::kLogSumExp ? wide(e, from->x) : from->x;
+  if (op == Op::kLogSumExp && !ir::is_float(e.type(x).dtype)) {
     float_tensor(e, call, a[0]);
     return {};
   }
-  if (dims->empty())
+  if (from->dims.empty())
     return e.tensor_of(
-        op == Op::kSum && e.type(*x).dtype == DType::kBool ? e.cast(*x, DType::kI32) : *x,
-        call.span);
+        op == Op::kSum && e.type(x).dtype == DType::kBool ? e.cast(x, DType::kI32) : x, call.span);
   Attrs attrs;
-  attrs.dims = *dims;
-  return result(e, call, e.make(op, {*x}, std::move(attrs), site(call, {a[0]})));
+  attrs.dims = from->dims;
+  return result(e, call, e.make(op, {x}, std::move(attrs), site(call, {a[0]})));
 }
 
 bool two_values(const Call& call) {
@@ -72,28 +82,25 @@ EValue builtin_min(Elaborator& e, Call& call) {
 
 EValue builtin_mean(Elaborator& e, Call& call) {
   const BuiltinArgs a = take(e, call, {"x", "weight"}, 1);
-  if (!a.ok) return {};
-  auto x = tensor(e, call, a[0]);
-  if (!x) return {};
-  auto dims = reduced(e, call, *a[0], *x);
-  if (!dims) return {};
-  x = ir::is_float(e.type(*x).dtype) ? wide(e, *x) : e.as_f32(*x);
+  const auto from = operand(e, call, a);
+  if (!from) return {};
+  ValueId x = ir::is_float(e.type(from->x).dtype) ? wide(e, from->x) : e.as_f32(from->x);
   Attrs attrs;
-  attrs.dims = *dims;
+  attrs.dims = from->dims;
   if (a[1] == nullptr) {
-    if (dims->empty()) return e.tensor_of(*x, call.span);
-    return result(e, call, e.make(Op::kMean, {*x}, std::move(attrs), site(call, {a[0]})));
+    if (attrs.dims.empty()) return e.tensor_of(x, call.span);
+    return result(e, call, e.make(Op::kMean, {x}, std::move(attrs), site(call, {a[0]})));
   }
   auto w = tensor(e, call, a[1], DType::kF32);
   if (!w) return {};
   w = e.as_f32(*w);
-  x = e.as_f32(*x);
+  x = e.as_f32(x);
   // sum(x * w) / sum(w): a weight with fewer dims counts for each element alike.
-  const ir::Type &tx = e.type(*x), &tw = e.type(*w);
+  const ir::Type &tx = e.type(x), &tw = e.type(*w);
   const bool inside =
       std::all_of(tw.dims.begin(), tw.dims.end(), [&](ir::DimId d) { return tx.has(d); });
   if (!inside) {
-    e.make(Op::kMul, {*x, *w}, {}, site(call, {a[0], a[1]}));
+    e.make(Op::kMul, {x, *w}, {}, site(call, {a[0], a[1]}));
     if (!e.failed()) {
       e.error(DiagId::E0203, a.spans[1], "a weight has no dims that the values lack",
               e.describe(*a[1]));
@@ -101,26 +108,23 @@ EValue builtin_mean(Elaborator& e, Call& call) {
     return {};
   }
   if (tw.dims.size() != tx.dims.size()) w = e.broadcast(*w, DimList(tx.dims));
-  return result(e, call, e.make(Op::kMean, {*x, *w}, std::move(attrs), site(call, {a[0], a[1]})));
+  return result(e, call, e.make(Op::kMean, {x, *w}, std::move(attrs), site(call, {a[0], a[1]})));
 }
 
 EValue builtin_argmax(Elaborator& e, Call& call) {
   const BuiltinArgs a = take(e, call, {"x"}, 1);
-  if (!a.ok) return {};
-  auto x = tensor(e, call, a[0]);
-  if (!x) return {};
-  auto dims = reduced(e, call, *a[0], *x);
-  if (!dims) return {};
-  if (call.dims != nullptr ? call.dims->size() != 1 : dims->size() != 1) {
+  const auto from = operand(e, call, a);
+  if (!from) return {};
+  if (call.dims != nullptr ? call.dims->size() != 1 : from->dims.size() != 1) {
     e.error(DiagId::E0110, call.dims != nullptr ? call.dims_span : call.name_span,
             "`argmax` takes one dim", "in brackets");
     return {};
   }
   ir::DimId one{};
-  x = e.merged(*x, *dims, &one);
+  const ValueId x = e.merged(from->x, from->dims, &one);
   Attrs attrs;
   attrs.dims = {one};
-  return result(e, call, e.make(Op::kArgmax, {*x}, std::move(attrs), site(call, {a[0]})));
+  return result(e, call, e.make(Op::kArgmax, {x}, std::move(attrs), site(call, {a[0]})));
 }
 
 namespace {

@@ -60,87 +60,119 @@ bool Elaborator::source_dims(ValueId x, const DimList& from, Span span, const st
   return true;
 }
 
-EValue Elaborator::index_rename(const EValue& x, const Expr& e) {
-  struct Item {
-    DimList from, to;
-    const DimItem* at;
-  };
-  std::vector<Item> items;
-  ValueId v = local(x.value);
-  DimList gone, made;
-  for (const DimItem& item : e.dims) {
-    auto from = dims_of_side(item.left, "a rename");
-    if (!from || !source_dims(v, *from, item.left.span, "a rename")) return {};
-    auto to = dims_of_side(item.right, "a rename");
-    if (!to) return {};
+namespace {
+
+// `D -> E`, `D -> (H, K)`, `(H, K) -> D`.
+struct RenameItem {
+  DimList from, to;
+  const DimItem* at;
+};
+
+// nullopt: a side is none, a dim is not there or is renamed twice.
+std::optional<std::vector<RenameItem>> rename_items(Elaborator& e, ValueId v, const Expr& expr) {
+  std::vector<RenameItem> items;
+  DimList gone;
+  for (const DimItem& item : expr.dims) {
+    auto from = e.dims_of_side(item.left, "a rename");
+    if (!from || !e.source_dims(v, *from, item.left.span, "a rename")) return std::nullopt;
+    auto to = e.dims_of_side(item.right, "a rename");
+    if (!to) return std::nullopt;
     for (ir::DimId d : *from) {
-      if (contains(gone, d)) {
-        error(DiagId::E0209, item.left.span, fmt::format("{} is renamed twice", dim_text(d)),
-              "again");
-        return {};
+      if (e.contains(gone, d)) {
+        e.error(DiagId::E0209, item.left.span, fmt::format("{} is renamed twice", e.dim_text(d)),
+                "again");
+        return std::nullopt;
       }
       gone.push_back(d);
     }
     items.push_back({*from, *to, &item});
   }
-  for (const Item& item : items) {
+  return items;
+}
+
+DimList dims_of_all(const std::vector<RenameItem>& items, DimList RenameItem::*side) {
+  DimList all;
+  for (const RenameItem& item : items)
+    all.insert(all.end(), (item.*side).begin(), (item.*side).end());
+  return all;
+}
+
+// No dim twice in the result.
+bool results_differ(Elaborator& e, ValueId v, const std::vector<RenameItem>& items) {
+  const DimList gone = dims_of_all(items, &RenameItem::from);
+  DimList made;
+  for (const RenameItem& item : items) {
     for (ir::DimId d : item.to) {
-      const bool stays = type(v).has(d) && !contains(gone, d);
-      if (stays || contains(made, d)) {
-        Diagnostic& err =
-            error(DiagId::E0204, item.at->right.span,
-                  fmt::format("the result would hold {} twice", dim_text(d)),
-                  stays ? fmt::format("already in {}", show(v)) : "twice in this bracket");
-        err.help(fmt::format("rename to an alias: `dim {}2 = {}`", graph.dim(d).name,
-                             graph.dim(d).name));
-        return {};
+      const bool stays = e.type(v).has(d) && !e.contains(gone, d);
+      if (stays || e.contains(made, d)) {
+        const std::string& name = e.graph.dim(d).name;
+        e.error(DiagId::E0204, item.at->right.span,
+                fmt::format("the result would hold {} twice", e.dim_text(d)),
+                stays ? fmt::format("already in {}", e.show(v)) : "twice in this bracket")
+            .help(fmt::format("rename to an alias: `dim {}2 = {}`", name, name));
+        return false;
       }
       made.push_back(d);
     }
   }
-  for (const Item& item : items) {
+  return true;
+}
+
+bool sizes_agree(Elaborator& e, const std::vector<RenameItem>& items) {
+  for (const RenameItem& item : items) {
     if (item.from == item.to) continue;
     const bool one = item.from.size() == 1 && item.to.size() == 1;
-    const std::string what =
-        one ? fmt::format("rename `{}` to `{}`", show(item.from), show(item.to))
-        : item.from.size() <= 1
-            ? fmt::format("split `{}` into ({})", show(item.from), show(item.to))
-            : fmt::format("merge ({}) into `{}`", show(item.from), show(item.to));
-    Need n;
-    n.what = what;
+    const std::string from = e.show(item.from), to = e.show(item.to);
+    Elaborator::Need n;
+    n.what = one                     ? fmt::format("rename `{}` to `{}`", from, to)
+             : item.from.size() <= 1 ? fmt::format("split `{}` into ({})", from, to)
+                                     : fmt::format("merge ({}) into `{}`", from, to);
     n.span = item.at->span;
-    if (!need_equal(size(item.from), size(item.to), n)) return {};
+    if (!e.need_equal(e.size(item.from), e.size(item.to), n)) return false;
   }
-  // Renames first to stand-ins where one item's new dim is another's old one.
+  return true;
+}
+
+// To stand-ins, where one item's new dim is another's old one.
+ValueId renamed_apart(Elaborator& e, ValueId v, std::vector<RenameItem>& items) {
+  const DimList gone = dims_of_all(items, &RenameItem::from),
+                made = dims_of_all(items, &RenameItem::to);
   bool clash = false;
-  bool all_single = true;
-  for (const Item& item : items) {
-    all_single = all_single && item.from.size() == 1 && item.to.size() == 1;
-    for (ir::DimId d : item.to) clash = clash || (contains(gone, d) && !contains(item.from, d));
+  for (const RenameItem& item : items) {
+    for (ir::DimId d : item.to) clash = clash || (e.contains(gone, d) && !e.contains(item.from, d));
   }
+  if (!clash) return v;
+  std::vector<std::pair<ir::DimId, ir::DimId>> pairs;
+  for (RenameItem& item : items) {
+    for (ir::DimId& d : item.from) {
+      const ir::DimId other = e.alternate(d, [&](ir::DimId c) {
+        return e.type(v).has(c) || e.contains(made, c) ||
+               std::any_of(pairs.begin(), pairs.end(),
+                           [&](const auto& p) { return p.second == c; });
+      });
+      pairs.emplace_back(d, other);
+      d = other;
+    }
+  }
+  return e.rename(v, pairs);
+}
+
+}  // namespace
+
+EValue Elaborator::index_rename(const EValue& x, const Expr& e) {
+  ValueId v = local(x.value);
+  auto items = rename_items(*this, v, e);
+  if (!items || !results_differ(*this, v, *items) || !sizes_agree(*this, *items)) return {};
+  const bool all_single = std::all_of(items->begin(), items->end(), [](const RenameItem& item) {
+    return item.from.size() == 1 && item.to.size() == 1;
+  });
   if (all_single) {
     std::vector<std::pair<ir::DimId, ir::DimId>> pairs;
-    for (const Item& item : items) {
-      pairs.emplace_back(item.from[0], item.to[0]);
-    }
+    for (const RenameItem& item : *items) pairs.emplace_back(item.from[0], item.to[0]);
     return tensor_of(rename(v, pairs), e.span);
   }
-  if (clash) {
-    std::vector<std::pair<ir::DimId, ir::DimId>> pairs;
-    for (Item& item : items) {
-      for (ir::DimId& d : item.from) {
-        const ir::DimId other = alternate(d, [&](ir::DimId c) {
-          return type(v).has(c) || contains(made, c) ||
-                 std::any_of(pairs.begin(), pairs.end(),
-                             [&](const auto& p) { return p.second == c; });
-        });
-        pairs.emplace_back(d, other);
-        d = other;
-      }
-    }
-    v = rename(v, pairs);
-  }
-  for (const Item& item : items) v = regroup(v, item.from, item.to);
+  v = renamed_apart(*this, v, *items);
+  for (const RenameItem& item : *items) v = regroup(v, item.from, item.to);
   return tensor_of(v, e.span);
 }
 

@@ -35,6 +35,18 @@ std::string joined(const std::string& path, const std::string& component) {
   return path.empty() ? component : path + "." + component;
 }
 
+// Matches the arguments. What the call gives is known then in checking, and where anything is
+// wrong; nullopt: the body has to be walked.
+std::optional<EValue> results_without_body(Elaborator& e, const Definition& d, Call& call,
+                                           Elaborator::Bound& bound) {
+  if (!e.bind_arguments(d, call, bound)) return EValue{};
+  if (!e.check_result_dims(d, bound, call)) return EValue{};
+  if (e.mode != Elaborator::Mode::kCheck) return std::nullopt;
+  ensure_checked(const_cast<Module&>(e.module), const_cast<Definition&>(d), *e.diagnostics);
+  if (!e.call_conditions(d, bound, call)) return EValue{};
+  return e.results_by_signature(d, bound, call);
+}
+
 }  // namespace
 
 EValue Elaborator::call_definition(const Definition& d, Call& call) {
@@ -53,13 +65,7 @@ EValue Elaborator::call_definition(const Definition& d, Call& call) {
   }
   Bound bound;
   if (!bind_formals(d, call.dims, call.dims_span, call.name_span, bound.formals)) return {};
-  if (!bind_arguments(d, call, bound)) return {};
-  if (!check_result_dims(d, bound, call)) return {};
-  if (mode == Mode::kCheck) {
-    ensure_checked(const_cast<Module&>(module), const_cast<Definition&>(d), *diagnostics);
-    if (!call_conditions(d, bound, call)) return {};
-    return results_by_signature(d, bound, call);
-  }
+  if (auto results = results_without_body(*this, d, call, bound)) return *results;
   const std::string name = component(call.callee, call.name);
   const bool top_model = body->definition == nullptr && d.kind == DefKind::kModel;
   const bool owns_path = d.kind != DefKind::kFn && !top_model;
@@ -88,13 +94,7 @@ EValue Elaborator::call_instance(Instance& instance, Call& call) {
   Bound bound;
   bound.formals = instance.dims;
   bound.args = instance.constants;
-  if (!bind_arguments(d, call, bound)) return {};
-  if (!check_result_dims(d, bound, call)) return {};
-  if (mode == Mode::kCheck) {
-    ensure_checked(const_cast<Module&>(module), const_cast<Definition&>(d), *diagnostics);
-    if (!call_conditions(d, bound, call)) return {};
-    return results_by_signature(d, bound, call);
-  }
+  if (auto results = results_without_body(*this, d, call, bound)) return *results;
   return expand(d, bound, call, instance.path,
                 joined(body->site, component(call.callee, call.name)));
 }
@@ -261,6 +261,57 @@ EValue Elaborator::expand(const Definition& d, const Bound& bound, const Call& c
 // ------------------------------------------------------------------------------- member of
 // instance
 
+namespace {
+
+EValue unknown_member(Elaborator& e, const BodyFrame& frame, const Definition& d,
+                      const Name& member) {
+  Diagnostic& err = e.error(DiagId::E0113, member.span,
+                            fmt::format("`{}` has no member `{}`", d.name, member.text),
+                            "no such parameter, state or instance");
+  std::vector<std::string> names;
+  for (const auto& [name, b] : frame.values) {
+    if (b.kind != BindKind::kArgument) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  if (auto near = suggest(member.text, names)) {
+    err.help(fmt::format("did you mean `{}`?", *near));
+  } else if (!names.empty()) {
+    err.note(fmt::format("it has `{}`", fmt::join(names, "`, `")));
+  }
+  return {};
+}
+
+// A member has dims of its instance's body: as those of the place where the instance stands.
+EValue in_dims_of_use(Elaborator& e, EValue member, const BodyFrame& frame,
+                      const Elaborator::Bound& bound, const Expr& expr) {
+  std::vector<std::pair<ir::DimId, ir::DimId>> back;
+  for (size_t i = 0; i < bound.formals.size(); ++i) {
+    for (size_t k = 0; k < bound.formals[i].size(); ++k)
+      back.emplace_back(frame.formals[i][k], bound.formals[i][k]);
+  }
+  DimList dims;
+  for (ir::DimId dim : e.type(member.value).dims) {
+    const auto at =
+        std::find_if(back.begin(), back.end(), [&](const auto& pair) { return pair.first == dim; });
+    if (at != back.end()) dim = at->second;
+    if (e.contains(dims, dim)) {
+      const std::string& name = e.graph.dim(dim).name;
+      e.error(DiagId::E0204, expr.member.span,
+              fmt::format("`{}` would hold {} twice", expr.member.text, e.dim_text(dim)),
+              "both dims of it are bound to the same")
+          .help(fmt::format("bind an alias in `use`: `dim {}2 = {}`", name, name));
+      return {};
+    }
+    dims.push_back(dim);
+  }
+  e.builder.span = expr.span;
+  member.value = e.rename(e.local(member.value), back);
+  member.span = expr.span;
+  return member;
+}
+
+}  // namespace
+
 EValue Elaborator::member(const EValue& v, const Expr& e) {
   if (v.kind != EValue::Kind::kInstance) {
     error(DiagId::E0113, e.member.span, fmt::format("a tensor has no member `{}`", e.member.text),
@@ -300,52 +351,8 @@ EValue Elaborator::member(const EValue& v, const Expr& e) {
   body = saved;
   diagnostics = loud;
   statement_failed_ = failed;
-  if (!found) {
-    Diagnostic& err = error(DiagId::E0113, e.member.span,
-                            fmt::format("`{}` has no member `{}`", d.name, e.member.text),
-                            "no such parameter, state or instance");
-    std::vector<std::string> names;
-    for (const auto& [name, b] : frame.values) {
-      if (b.kind != BindKind::kArgument) names.push_back(name);
-    }
-    std::sort(names.begin(), names.end());
-    if (auto near = suggest(e.member.text, names)) {
-      err.help(fmt::format("did you mean `{}`?", *near));
-    } else if (!names.empty()) {
-      std::string text;
-      for (const std::string& n : names) text += (text.empty() ? "`" : ", `") + n + "`";
-      err.note("it has " + text);
-    }
-    return {};
-  }
-  if (!out.tensor()) return out;
-  std::vector<std::pair<ir::DimId, ir::DimId>> back;
-  for (size_t i = 0; i < bound.formals.size(); ++i) {
-    for (size_t k = 0; k < bound.formals[i].size(); ++k)
-      back.emplace_back(frame.formals[i][k], bound.formals[i][k]);
-  }
-  DimList dims;
-  for (ir::DimId dim : type(out.value).dims) {
-    for (const auto& [inner, outer] : back) {
-      if (inner == dim) {
-        dim = outer;
-        break;
-      }
-    }
-    if (contains(dims, dim)) {
-      Diagnostic& err = error(DiagId::E0204, e.member.span,
-                              fmt::format("`{}` would hold {} twice", e.member.text, dim_text(dim)),
-                              "both dims of it are bound to the same");
-      err.help(fmt::format("bind an alias in `use`: `dim {}2 = {}`", graph.dim(dim).name,
-                           graph.dim(dim).name));
-      return {};
-    }
-    dims.push_back(dim);
-  }
-  builder.span = e.span;
-  out.value = rename(local(out.value), back);
-  out.span = e.span;
-  return out;
+  if (!found) return unknown_member(*this, frame, d, e.member);
+  return out.tensor() ? in_dims_of_use(*this, std::move(out), frame, bound, e) : out;
 }
 
 }  // namespace cad::frontend

@@ -84,78 +84,75 @@ void Elaborator::declare_input(const Stmt& s, const Name& name, const ir::Type& 
   if (s.kind == StmtKind::kState) state_loops_[b.path] = b.loops;
 }
 
-std::optional<ir::Init> Elaborator::initialiser(ExprId id, const DimList& dims) {
-  const Ast& ast = *body->ast;
-  const Expr& e = ast.expr(strip_parens(ast, id));
-  ir::Init init;
-  const Expr* callee = &e;
-  if (e.kind == ExprKind::kCall || e.kind == ExprKind::kDims) callee = &ast.expr(e.left);
-  const std::string& name = callee->text;
-  auto named = [&](const DimSide& side) -> std::optional<DimList> {
-    auto list = dims_of_side(side, fmt::format("`{}`", name));
-    if (!list) return std::nullopt;
-    for (ir::DimId d : *list) {
-      if (contains(dims, d)) continue;
-      error(DiagId::E0118, side.span, fmt::format("{} is not a dim of this parameter", dim_text(d)),
+namespace {
+
+// sqrt(twice / fan)
+ir::Scalar root_of_fan(double twice, const ir::Size& fan) {
+  return ir::Scalar::call("sqrt",
+                          {ir::Scalar::call("div", {ir::Scalar(twice), ir::Scalar::size(fan)})});
+}
+
+// Fan-in or fan-out: dims of the parameter.
+std::optional<DimList> fan_dims(Elaborator& e, const std::string& name, const DimSide& side,
+                                const DimList& dims) {
+  auto list = e.dims_of_side(side, fmt::format("`{}`", name));
+  if (!list) return std::nullopt;
+  for (ir::DimId d : *list) {
+    if (e.contains(dims, d)) continue;
+    e.error(DiagId::E0118, side.span,
+            fmt::format("{} is not a dim of this parameter", e.dim_text(d)),
             "names its fan-in and fan-out");
-      return std::nullopt;
-    }
-    return list;
-  };
-  if (e.kind == ExprKind::kName && (name == "zeros" || name == "ones")) {
-    if (name == "ones") {
-      init.kind = ir::Init::Kind::kConstant;
-      init.scale = ir::Scalar(1.0);
-    }
-    return init;
+    return std::nullopt;
   }
-  if (e.kind == ExprKind::kCall && callee->kind == ExprKind::kName && e.args.size() == 1 &&
-      (name == "constant" || name == "normal" || name == "uniform")) {
-    const EValue v = eval(e.args[0].value);
-    if (v.error()) return std::nullopt;
-    if (!v.is_number()) {
-      error(DiagId::E0208, v.span, fmt::format("`{}` takes a constant", name), describe(v));
-      return std::nullopt;
-    }
-    init.kind = name == "constant" ? ir::Init::Kind::kConstant
-                : name == "normal" ? ir::Init::Kind::kNormal
-                                   : ir::Init::Kind::kUniform;
-    init.scale = *v.number;
-    const auto value = value_of(init.scale);
-    const bool fine =
-        !value || (name == "constant" ? !std::isnan(*value) : *value >= 0 && std::isfinite(*value));
-    if (fine) return init;
-    error(DiagId::E0215, v.span, fmt::format("`{}({})` is no initialiser", name, *value),
+  return list;
+}
+
+// constant(x), normal(s), uniform(a)
+std::optional<ir::Init> scaled_init(Elaborator& e, const std::string& name, ExprId argument) {
+  const EValue v = e.eval(argument);
+  if (v.error()) return std::nullopt;
+  if (!v.is_number()) {
+    e.error(DiagId::E0208, v.span, fmt::format("`{}` takes a constant", name), e.describe(v));
+    return std::nullopt;
+  }
+  ir::Init init;
+  init.kind = name == "constant" ? ir::Init::Kind::kConstant
+              : name == "normal" ? ir::Init::Kind::kNormal
+                                 : ir::Init::Kind::kUniform;
+  init.scale = *v.number;
+  const auto value = e.value_of(init.scale);
+  const bool fine =
+      !value || (name == "constant" ? !std::isnan(*value) : *value >= 0 && std::isfinite(*value));
+  if (fine) return init;
+  e.error(DiagId::E0215, v.span, fmt::format("`{}({})` is no initialiser", name, *value),
           name == "constant" ? "not a number" : "a finite number, at least 0");
-    return std::nullopt;
+  return std::nullopt;
+}
+
+std::optional<ir::Init> kaiming_init(Elaborator& e, const Expr& expr, const DimList& dims) {
+  DimList in;
+  for (const DimItem& item : expr.dims) {
+    auto part = fan_dims(e, "kaiming", item.left, dims);
+    if (!part) return std::nullopt;
+    in.insert(in.end(), part->begin(), part->end());
   }
-  if (e.kind == ExprKind::kDims && name == "kaiming") {
-    DimList in;
-    for (const DimItem& item : e.dims) {
-      auto part = named(item.left);
-      if (!part) return std::nullopt;
-      in.insert(in.end(), part->begin(), part->end());
-    }
-    init.kind = ir::Init::Kind::kNormal;
-    init.scale = ir::Scalar::call(
-        "sqrt", {ir::Scalar::call("div", {ir::Scalar(2.0), ir::Scalar::size(size(in))})});
-    return init;
-  }
-  if (e.kind == ExprKind::kDims && name == "xavier" && e.dims.size() == 1 &&
-      e.dims[0].kind == DimItemKind::kArrow) {
-    auto in = named(e.dims[0].left), out = named(e.dims[0].right);
-    if (!in || !out) return std::nullopt;
-    init.kind = ir::Init::Kind::kUniform;
-    init.scale = ir::Scalar::call(
-        "sqrt",
-        {ir::Scalar::call("div", {ir::Scalar(6.0), ir::Scalar::size(size(*in) + size(*out))})});
-    return init;
-  }
-  if (e.kind == ExprKind::kError) {
-    statement_failed_ = true;
-    return std::nullopt;
-  }
-  Diagnostic& d = error(DiagId::E0118, e.span, "not an initialiser", "unknown");
+  ir::Init init;
+  init.kind = ir::Init::Kind::kNormal;
+  init.scale = root_of_fan(2.0, e.size(in));
+  return init;
+}
+
+std::optional<ir::Init> xavier_init(Elaborator& e, const DimItem& item, const DimList& dims) {
+  auto in = fan_dims(e, "xavier", item.left, dims), out = fan_dims(e, "xavier", item.right, dims);
+  if (!in || !out) return std::nullopt;
+  ir::Init init;
+  init.kind = ir::Init::Kind::kUniform;
+  init.scale = root_of_fan(6.0, e.size(*in) + e.size(*out));
+  return init;
+}
+
+void unknown_init(Elaborator& e, const std::string& name, Span span) {
+  Diagnostic& d = e.error(DiagId::E0118, span, "not an initialiser", "unknown");
   const std::vector<std::string> all = {"zeros",   "ones",    "constant", "normal",
                                         "uniform", "kaiming", "xavier"};
   if (auto near = suggest(name, all); near && *near != name)
@@ -163,6 +160,34 @@ std::optional<ir::Init> Elaborator::initialiser(ExprId id, const DimList& dims) 
   d.note(
       "initialisers are `zeros`, `ones`, `constant(x)`, `normal(s)`, `uniform(a)`, `kaiming[D]` "
       "and `xavier[D -> F]`");
+}
+
+}  // namespace
+
+std::optional<ir::Init> Elaborator::initialiser(ExprId id, const DimList& dims) {
+  const Ast& ast = *body->ast;
+  const Expr& e = ast.expr(strip_parens(ast, id));
+  const Expr* callee = &e;
+  if (e.kind == ExprKind::kCall || e.kind == ExprKind::kDims) callee = &ast.expr(e.left);
+  const std::string& name = callee->text;
+  if (e.kind == ExprKind::kName && name == "zeros") return ir::Init{};
+  if (e.kind == ExprKind::kName && name == "ones") {
+    ir::Init init;
+    init.kind = ir::Init::Kind::kConstant;
+    init.scale = ir::Scalar(1.0);
+    return init;
+  }
+  if (e.kind == ExprKind::kCall && callee->kind == ExprKind::kName && e.args.size() == 1 &&
+      (name == "constant" || name == "normal" || name == "uniform"))
+    return scaled_init(*this, name, e.args[0].value);
+  if (e.kind == ExprKind::kDims && name == "kaiming") return kaiming_init(*this, e, dims);
+  if (e.kind == ExprKind::kDims && name == "xavier" && e.dims.size() == 1 &&
+      e.dims[0].kind == DimItemKind::kArrow)
+    return xavier_init(*this, e.dims[0], dims);
+  if (e.kind == ExprKind::kError)
+    statement_failed_ = true;
+  else
+    unknown_init(*this, name, e.span);
   return std::nullopt;
 }
 
@@ -180,6 +205,33 @@ void Elaborator::use_statement(const Stmt& s) {
   b.value.span = s.span;
   body->values[name.text] = std::move(b);
 }
+
+namespace {
+
+// The constants that a `use` gives by name: `use a = Attention[..](scale: 0.5)`.
+bool constants_of_use(Elaborator& e, const Definition& d, const Expr& call, Instance& instance) {
+  for (const Arg& a : call.args) {
+    EValue v = e.eval(a.value);
+    if (v.error()) return false;
+    const int at = a.name.empty() ? -1 : d.signature.find_parameter(a.name.text);
+    const Parameter* p = at < 0 ? nullptr : &d.signature.parameters[static_cast<size_t>(at)];
+    if (p == nullptr || p->type.kind != TypePattern::Kind::kConstant) {
+      Diagnostic& err =
+          e.error(p == nullptr ? DiagId::E0108 : DiagId::E0208, a.span,
+                  a.name.empty() ? "`use` takes constant arguments by name"
+                  : p == nullptr ? fmt::format("`{}` has no argument `{}`", d.name, a.name.text)
+                                 : fmt::format("argument `{}` is not a constant", a.name.text),
+                  "in a `use`");
+      if (p != nullptr) err.help("give it when the instance is called");
+      return false;
+    }
+    if (!e.match_constant(*p, v, a.span, d.name)) return false;
+    instance.constants[a.name.text] = std::move(v);
+  }
+  return true;
+}
+
+}  // namespace
 
 std::optional<Instance*> Elaborator::make_instance(const Stmt& s, const Name& name) {
   const Ast& ast = *body->ast;
@@ -226,27 +278,8 @@ std::optional<Instance*> Elaborator::make_instance(const Stmt& s, const Name& na
                     dims != nullptr ? dims->op_span : target.span, target.span, instance.dims)) {
     return std::nullopt;
   }
-  if (call_expr != nullptr) {
-    for (const Arg& a : call_expr->args) {
-      EValue v = eval(a.value);
-      if (v.error()) return std::nullopt;
-      const int at = a.name.empty() ? -1 : d->signature.find_parameter(a.name.text);
-      if (at < 0 || d->signature.parameters[static_cast<size_t>(at)].type.kind !=
-                        TypePattern::Kind::kConstant) {
-        Diagnostic& err =
-            error(at < 0 ? DiagId::E0108 : DiagId::E0208, a.span,
-                  a.name.empty() ? "`use` takes constant arguments by name"
-                  : at < 0       ? fmt::format("`{}` has no argument `{}`", d->name, a.name.text)
-                                 : fmt::format("argument `{}` is not a constant", a.name.text),
-                  "in a `use`");
-        if (at >= 0) err.help("give it when the instance is called");
-        return std::nullopt;
-      }
-      if (!match_constant(d->signature.parameters[static_cast<size_t>(at)], v, a.span, d->name))
-        return std::nullopt;
-      instance.constants[a.name.text] = std::move(v);
-    }
-  }
+  if (call_expr != nullptr && !constants_of_use(*this, *d, *call_expr, instance))
+    return std::nullopt;
   instance.path = body->path.child(name.text);
   instance.site = body->site.empty() ? name.text : body->site + "." + name.text;
   instances_.push_back(std::move(instance));

@@ -223,7 +223,7 @@ void Elaborator::enter_loop(RegionFrame& frame, const Stmt& s, const std::string
 }
 
 // What the body hands on: carried names with the type they came with. Invalid ids: errors.
-std::vector<ValueId> Elaborator::loop_results(RegionFrame& frame, const Stmt& s,
+std::vector<ValueId> Elaborator::loop_results(RegionFrame& /*frame*/, const Stmt& s,
                                               const std::vector<Carry>& carries) {
   std::vector<ValueId> results;
   for (const Carry& c : carries) {
@@ -260,64 +260,74 @@ std::vector<ValueId> Elaborator::loop_results(RegionFrame& frame, const Stmt& s,
     }
     results.back() = v;
   }
-  (void)frame;
   return results;
 }
+
+namespace {
+
+// Of a repeat, in its order: the iteration's number, carries, states that the body assigns, scanned
+// values, invariants; results collect scanned states and what `collect` names behind the carries.
+struct LoopValues {
+  std::vector<ValueId> operands, args, results;
+  std::vector<std::string> carried_states, collected_states;  // paths
+};
+
+LoopValues loop_values(RegionFrame& frame, const std::vector<Elaborator::Carry>& carries,
+                       const std::vector<ValueId>& results, ir::Loop& loop) {
+  LoopValues v;
+  v.args = {frame.number};
+  const auto pass = [&](ValueId outer, ValueId inner) {
+    v.operands.push_back(outer);
+    v.args.push_back(inner);
+  };
+  for (size_t i = 0; i < carries.size(); ++i) {
+    pass(carries[i].entry, carries[i].arg);
+    // A carry that failed is carried unchanged, so that the graph stays whole.
+    v.results.push_back(results[i].valid() ? results[i] : carries[i].arg);
+  }
+  std::vector<ValueId> collected;
+  for (const auto& [path, state] : frame.states) {
+    if (state.scanned) {
+      frame.scanned.push_back({state.outer, state.arg});
+      if (!state.assigned) continue;
+      collected.push_back(state.current);
+      v.collected_states.push_back(path);
+    } else if (state.assigned) {
+      pass(state.outer, state.arg);
+      v.results.push_back(state.current);
+      v.carried_states.push_back(path);
+    } else {
+      frame.invariants.push_back({state.outer, state.arg});
+    }
+  }
+  for (const RegionFrame::Collect& c : frame.collects) collected.push_back(c.value);
+  loop.carries = static_cast<int>(v.results.size());
+  loop.scanned = static_cast<int>(frame.scanned.size());
+  loop.invariants = static_cast<int>(frame.invariants.size());
+  loop.collected = static_cast<int>(collected.size());
+  for (const RegionFrame::Slot& slot : frame.scanned) pass(slot.outer, slot.inner);
+  for (const RegionFrame::Slot& slot : frame.invariants) pass(slot.outer, slot.inner);
+  v.results.insert(v.results.end(), collected.begin(), collected.end());
+  return v;
+}
+
+}  // namespace
 
 void Elaborator::close_loop(RegionFrame& frame, const Stmt& s, const std::vector<Carry>& carries,
                             std::vector<ValueId> results) {
   ir::Loop loop;
   loop.body = frame.region;
   loop.dim = frame.loop_dim;
-  std::vector<ValueId> operands, args{frame.number}, out;
-  bool failed = false;
-  for (size_t i = 0; i < carries.size(); ++i) {
-    // A carry that failed is carried unchanged, so that the graph stays whole.
-    failed = failed || !results[i].valid();
-    operands.push_back(carries[i].entry);
-    args.push_back(carries[i].arg);
-    out.push_back(results[i].valid() ? results[i] : carries[i].arg);
-  }
-  std::vector<RegionFrame::State*> carried_states, collected_states;
-  std::vector<std::string> carried_paths, collected_paths;
-  for (auto& [path, state] : frame.states) {
-    if (state.scanned) {
-      frame.scanned.push_back({state.outer, state.arg});
-      if (state.assigned) {
-        collected_states.push_back(&state);
-        collected_paths.push_back(path);
-      }
-    } else if (state.assigned) {
-      operands.push_back(state.outer);
-      args.push_back(state.arg);
-      out.push_back(state.current);
-      carried_paths.push_back(path);
-    } else {
-      frame.invariants.push_back({state.outer, state.arg});
-    }
-  }
-  loop.carries = static_cast<int>(out.size());
-  for (const RegionFrame::Slot& slot : frame.scanned) {
-    operands.push_back(slot.outer);
-    args.push_back(slot.inner);
-  }
-  for (const RegionFrame::Slot& slot : frame.invariants) {
-    operands.push_back(slot.outer);
-    args.push_back(slot.inner);
-  }
-  loop.scanned = static_cast<int>(frame.scanned.size());
-  loop.invariants = static_cast<int>(frame.invariants.size());
-  for (RegionFrame::State* state : collected_states) out.push_back(state->current);
-  for (const RegionFrame::Collect& c : frame.collects) out.push_back(c.value);
-  loop.collected = static_cast<int>(collected_states.size() + frame.collects.size());
-  graph.region(frame.region).args = args;
-  for (size_t i = 0; i < args.size(); ++i) graph.value(args[i]).result = static_cast<int32_t>(i);
-  graph.region(frame.region).results = out;
+  const LoopValues values = loop_values(frame, carries, results, loop);
+  graph.region(frame.region).args = values.args;
+  for (size_t i = 0; i < values.args.size(); ++i)
+    graph.value(values.args[i]).result = static_cast<int32_t>(i);
+  graph.region(frame.region).results = values.results;
 
   ir::Builder b(graph, region->region);
   b.span = s.keyword;
   b.scope = body->site;
-  const ir::Builder::Made made = b.try_repeat(loop, operands);
+  const ir::Builder::Made made = b.try_repeat(loop, values.operands);
   CAD_CHECK(made.ok(), "elaborator: repeat: {}",
             made.shape.errors.empty() ? "" : made.shape.errors[0].detail);
   size_t next = 0;
@@ -331,11 +341,10 @@ void Elaborator::close_loop(RegionFrame& frame, const Stmt& s, const std::vector
     bound.kind = BindKind::kValue;
     if (graph.value(v).name.empty()) graph.value(v).name = c.name;
   }
-  for (const std::string& path : carried_paths) set_state(path, made.results[next++]);
-  for (const std::string& path : collected_paths) set_state(path, made.results[next++]);
+  for (const std::string& path : values.carried_states) set_state(path, made.results[next++]);
+  for (const std::string& path : values.collected_states) set_state(path, made.results[next++]);
   for (const RegionFrame::Collect& c : frame.collects)
     bind_collected(c, frame, made.results[next++]);
-  (void)failed;
 }
 
 void Elaborator::set_state(const std::string& path, ValueId v) {

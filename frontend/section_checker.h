@@ -1,6 +1,6 @@
 // frontend/section_checker.h -- one pass over the sections of a program: keys against tables,
 // values into the structs of section_data.h. Split over section_keys.cc (keys, machines),
-// section_data.cc (data sources) and section_train.cc (train, eval, save, optimizers).
+// section_sources.cc (data), section_train.cc (train, eval, save) and section_optimizers.cc.
 #pragma once
 
 #include <map>
@@ -62,6 +62,9 @@ class SectionChecker {
   void read_optimizers(const Key& key, ExprId value, TrainUse& train);
   std::optional<OptimizerUse> read_optimizer(const Key& key, ExprId value);
   bool read_optimizer_argument(OptimizerUse& use, const Arg& arg, bool first);
+  bool read_paths(OptimizerUse& use, const Arg& arg);
+  bool read_numbered_constants(OptimizerUse& use, const Arg& arg, const Expr& tuple);
+  void unknown_argument(const OptimizerUse& use, const Arg& arg);
   bool read_built_in_argument(OptimizerUse& use, const Arg& arg);
   bool find_optimizer(OptimizerUse& use, const Expr& callee);
 

@@ -1,6 +1,6 @@
 // frontend/section_optimizers.cc -- `optimizer: adamw(lr: .., decay: 0.1, of: "h.*")` or a list of
 // entries into OptimizerUses: which definition, which parameters, which constants. What the update
-// computes is lowered in lower_optimizer.cc.
+// computes is lowered in lower_train_optimizer.cc.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -16,6 +16,8 @@ namespace {
 // Adafactor relates the elements of a parameter to each other and is part of the trainer.
 const std::vector<std::string> kAdafactor = {"decay", "eps1", "eps2", "d", "beta2_decay"};
 
+constexpr int kFirstConstant = 4;  // of an optimizer's parameters: behind p, g, lr and step
+
 bool is_tensor(const TypePattern& type, ir::DType dtype, bool dots) {
   if (type.kind != TypePattern::Kind::kTensor || type.dtype != dtype) return false;
   return dots ? type.terms.size() == 1 && type.terms[0].dots : type.terms.empty();
@@ -26,14 +28,15 @@ bool is_tensor(const TypePattern& type, ir::DType dtype, bool dots) {
 // (p: [..], g: [..], lr: f32[], step: i32[], constants..) -> [..]
 bool is_optimizer(const Definition& definition) {
   const Signature& s = definition.signature;
-  if (s.parameters.size() < 4 || s.results.size() != 1 || !s.formals.empty()) return false;
+  if (s.parameters.size() < kFirstConstant || s.results.size() != 1 || !s.formals.empty())
+    return false;
   const auto f32 = ir::DType::kF32;
   const bool front = is_tensor(s.parameters[0].type, f32, true) &&
                      is_tensor(s.parameters[1].type, f32, true) &&
                      is_tensor(s.parameters[2].type, f32, false) &&
                      is_tensor(s.parameters[3].type, ir::DType::kI32, false);
   const bool rest =
-      std::all_of(s.parameters.begin() + 4, s.parameters.end(),
+      std::all_of(s.parameters.begin() + kFirstConstant, s.parameters.end(),
                   [](const Parameter& p) { return p.type.kind == TypePattern::Kind::kConstant; });
   return front && rest && is_tensor(s.results[0], f32, true);
 }
@@ -127,18 +130,7 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
   const std::string& name = arg.name.text;
   const Expr& v = expr(strip_parens(module_.main().ast, arg.value));
   if (v.kind == ExprKind::kError) return false;
-  if (name == "of") {
-    for (const Arg& part : elements(arg.value)) {
-      const Expr& pattern = expr(part.value);
-      if (pattern.kind != ExprKind::kString || pattern.text.empty()) {
-        read_.report(DiagId::E0315, pattern.span,
-                     "`of` wants path patterns in quotes such as `\"h.*\"`, or a list of them");
-        return false;
-      }
-      use.of.push_back(pattern.text);
-    }
-    return true;
-  }
+  if (name == "of") return read_paths(use, arg);
   if (use.frozen) {
     read_.report(DiagId::E0315, arg.span, "`frozen` takes `of` alone");
     return false;
@@ -164,43 +156,65 @@ bool SectionChecker::read_optimizer_argument(OptimizerUse& use, const Arg& arg, 
     }
     return true;
   }
-  // betas: (a, b) are the constants beta1 and beta2
-  if (v.kind == ExprKind::kTuple && name.size() > 1 && name.back() == 's') {
-    const std::string stem = name.substr(0, name.size() - 1);
-    for (size_t i = 0; i < v.args.size(); ++i) {
-      const std::string constant = fmt::format("{}{}", stem, i + 1);
-      if (signature.find_parameter(constant) < 4) {
-        read_.report(DiagId::E0315, arg.span,
-                     fmt::format("`{}` takes no {} `{}`", use.name,
-                                 i == 0 ? "constants" : "further one of", name));
-        return false;
-      }
-      const Key key{name.c_str(), KeyKind::kOpenFraction, false, {}};
-      auto number = constant_expression(module_, module_.main(), v.args[i].value, diagnostics_);
-      auto known = number ? number->evaluate(module_.bindings) : std::nullopt;
-      if (!number) return false;
-      if (!known || !(*known >= 0) || !(*known < 1)) {
-        read_.report(DiagId::E0304, expr(v.args[i].value).span,
-                     fmt::format("`{}` wants numbers from 0 up to and without 1", name));
-        return false;
-      }
-      use.constants.emplace_back(constant, *known);
-    }
-    return true;
-  }
-  const int at = name.empty() ? 4 : signature.find_parameter(name);
-  if (at < 4) {
-    std::vector<std::string> names = {"lr", "of", "decay_all"};
-    if (signature.find_parameter("beta1") >= 4) names.push_back("betas");
-    for (size_t i = 4; i < signature.parameters.size(); ++i)
-      names.push_back(signature.parameters[i].name);
-    Diagnostic& d = read_.report(DiagId::E0315, arg.name.span,
-                                 fmt::format("`{}` takes no `{}`", use.name, name));
-    if (auto near = suggest(name, names)) d.help(fmt::format("did you mean `{}`?", *near));
+  if (v.kind == ExprKind::kTuple && name.size() > 1 && name.back() == 's')
+    return read_numbered_constants(use, arg, v);
+  const int at = name.empty() ? kFirstConstant : signature.find_parameter(name);
+  if (at < kFirstConstant) {
+    unknown_argument(use, arg);
     return false;
   }
   use.args.push_back(arg);
   return true;
+}
+
+// of: "h.*", or a list of such patterns.
+bool SectionChecker::read_paths(OptimizerUse& use, const Arg& arg) {
+  for (const Arg& part : elements(arg.value)) {
+    const Expr& pattern = expr(part.value);
+    if (pattern.kind != ExprKind::kString || pattern.text.empty()) {
+      read_.report(DiagId::E0315, pattern.span,
+                   "`of` wants path patterns in quotes such as `\"h.*\"`, or a list of them");
+      return false;
+    }
+    use.of.push_back(pattern.text);
+  }
+  return true;
+}
+
+// betas: (a, b) are the constants beta1 and beta2.
+bool SectionChecker::read_numbered_constants(OptimizerUse& use, const Arg& arg, const Expr& tuple) {
+  const std::string& name = arg.name.text;
+  const std::string stem = name.substr(0, name.size() - 1);
+  for (size_t i = 0; i < tuple.args.size(); ++i) {
+    const std::string constant = fmt::format("{}{}", stem, i + 1);
+    if (use.definition->signature.find_parameter(constant) < kFirstConstant) {
+      read_.report(DiagId::E0315, arg.span,
+                   fmt::format("`{}` takes no {} `{}`", use.name,
+                               i == 0 ? "constants" : "further one of", name));
+      return false;
+    }
+    auto number = constant_expression(module_, module_.main(), tuple.args[i].value, diagnostics_);
+    if (!number) return false;
+    const auto known = number->evaluate(module_.bindings);
+    if (!known || !(*known >= 0) || !(*known < 1)) {
+      read_.report(DiagId::E0304, expr(tuple.args[i].value).span,
+                   fmt::format("`{}` wants numbers from 0 up to and without 1", name));
+      return false;
+    }
+    use.constants.emplace_back(constant, *known);
+  }
+  return true;
+}
+
+void SectionChecker::unknown_argument(const OptimizerUse& use, const Arg& arg) {
+  const Signature& signature = use.definition->signature;
+  std::vector<std::string> names = {"lr", "of", "decay_all"};
+  if (signature.find_parameter("beta1") >= kFirstConstant) names.push_back("betas");
+  for (size_t i = kFirstConstant; i < signature.parameters.size(); ++i)
+    names.push_back(signature.parameters[i].name);
+  Diagnostic& d = read_.report(DiagId::E0315, arg.name.span,
+                               fmt::format("`{}` takes no `{}`", use.name, arg.name.text));
+  if (auto near = suggest(arg.name.text, names)) d.help(fmt::format("did you mean `{}`?", *near));
 }
 
 bool SectionChecker::read_built_in_argument(OptimizerUse& use, const Arg& arg) {

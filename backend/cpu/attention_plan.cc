@@ -17,7 +17,23 @@ class Planner {
  public:
   Planner(const ir::Graph& g, const ir::Node& node, const std::vector<Layout>& layouts,
           const ir::Bindings& bindings)
-      : g_(g), node_(node), layouts_(layouts), bindings_(bindings) {}
+      : g_(g), node_(node), layouts_(layouts), bindings_(bindings) {
+    const bool backward = node.op == ir::Op::kAttentionGrad;
+    const std::vector<ir::ValueId>& in = node.operands;
+    size_t next = 0;
+    q = in[next++];
+    k = in[next++];
+    v = in[next++];
+    out = backward ? in[next++] : node.results[0];
+    lse = backward ? in[next++] : node.results[1];
+    if (backward) this->g = in[next++];
+    if (node.attrs.masked) mask = in[next++];
+    loop_numbers = static_cast<int>(in.size() - next);
+    if (!backward) return;
+    dq = node.results[0];
+    dk = node.results[1];
+    dv = node.results[2];
+  }
 
   [[nodiscard]] int64_t extent(ir::DimId dim) const {
     return g_.dim(dim).size.evaluate(bindings_).value;
@@ -72,7 +88,19 @@ class Planner {
     return d;
   }
 
+  [[nodiscard]] int64_t elements(ir::ValueId value) const {
+    int64_t n = 1;
+    for (const ir::DimId id : g_.type(value).dims) n *= extent(id);
+    return n;
+  }
+
+  // The dims of the rows and of the keys, the problems beside them, offsets along depth and width.
+  void add_dims(AttentionPlan& plan) const;
+  // After add_dims(): times every pair of a row and a key, half of them where they are causal.
+  [[nodiscard]] double flops(const AttentionPlan& plan) const;
+
   ir::ValueId q, k, v, out, lse, mask, g, dq, dk, dv;
+  int loop_numbers = 0;  // operands behind these
 
  private:
   const ir::Graph& g_;
@@ -80,6 +108,44 @@ class Planner {
   const std::vector<Layout>& layouts_;
   const ir::Bindings& bindings_;
 };
+
+void Planner::add_dims(AttentionPlan& plan) const {
+  const std::vector<ir::DimId>& names = node_.attrs.dims;  // rows, keys, depth
+  plan.t = dim(names[0]);
+  plan.s = dim(names[1]);
+  CAD_CHECK(!plan.s.part.valid(), "attention over a part of the keys");
+  const std::vector<ir::DimId> depth{names[2]};
+  std::vector<ir::DimId> width;
+  for (const ir::DimId id : g_.type(v).dims) {
+    if (id != names[1] && !g_.type(q).has(id)) width.push_back(id);
+  }
+  for (const ir::DimId id : node_.attrs.probs) {
+    if (id == names[0] || id == names[1]) continue;
+    const bool in_k = g_.type(k).has(id), in_v = g_.type(v).has(id);
+    (in_k && in_v ? plan.shared : plan.own).push_back(dim(id));
+    plan.adds = plan.adds || in_k != in_v;
+  }
+  plan.q_depth = offsets(q, depth);
+  plan.k_depth = offsets(k, depth);
+  plan.v_width = offsets(v, width);
+  plan.out_width = offsets(out, width);
+  if (!plan.backward) return;
+  plan.dq_depth = offsets(dq, depth);
+  plan.dk_depth = offsets(dk, depth);
+  plan.g_width = offsets(g, width);
+  plan.dv_width = offsets(dv, width);
+}
+
+double Planner::flops(const AttentionPlan& plan) const {
+  double pairs = static_cast<double>(plan.t.extent) * static_cast<double>(plan.s.extent) *
+                 (plan.causal ? 0.5 : 1.0);
+  for (const std::vector<AttentionDim>* problems : {&plan.own, &plan.shared}) {
+    for (const AttentionDim& d : *problems) pairs *= static_cast<double>(d.extent);
+  }
+  const auto depths = static_cast<double>(plan.q_depth.size()),
+             widths = static_cast<double>(plan.v_width.size());
+  return 2 * pairs * (plan.backward ? 3 * depths + 2 * widths : depths + widths);
+}
 
 }  // namespace
 
@@ -91,22 +157,8 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
   plan.causal = node.attrs.causal;
   plan.masked = node.attrs.masked;
   plan.threads = threads;
-  Planner at(g, node, layouts, bindings);
-  const std::vector<ir::ValueId>& in = node.operands;
-  size_t next = 0;
-  at.q = in[next++];
-  at.k = in[next++];
-  at.v = in[next++];
-  at.out = plan.backward ? in[next++] : node.results[0];
-  at.lse = plan.backward ? in[next++] : node.results[1];
-  if (plan.backward) at.g = in[next++];
-  if (plan.masked) at.mask = in[next++];
-  plan.loop_numbers = static_cast<int>(in.size() - next);
-  if (plan.backward) {
-    at.dq = node.results[0];
-    at.dk = node.results[1];
-    at.dv = node.results[2];
-  }
+  const Planner at(g, node, layouts, bindings);
+  plan.loop_numbers = at.loop_numbers;
   const std::optional<double> scale = node.attrs.scalar.evaluate(bindings),
                               p = node.attrs.p.evaluate(bindings);
   CAD_CHECK(scale && p, "attention's scale `{}` or p `{}` has a free symbol",
@@ -115,49 +167,12 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
   plan.p = *p;
   plan.site = ir::site_hash(node.attrs.site);
   plan.dtype = g.type(at.q).dtype;
-  plan.t = at.dim(node.attrs.dims[0]);
-  plan.s = at.dim(node.attrs.dims[1]);
-  CAD_CHECK(!plan.s.part.valid(), "attention over a part of the keys");
-  const std::vector<ir::DimId> depth{node.attrs.dims[2]};
-  std::vector<ir::DimId> width;
-  for (const ir::DimId id : g.type(at.v).dims) {
-    if (id != node.attrs.dims[1] && !g.type(at.q).has(id)) width.push_back(id);
-  }
-  bool k_alone = false, v_alone = false;
-  double problems = 1;
-  for (const ir::DimId id : node.attrs.probs) {
-    if (id == node.attrs.dims[0] || id == node.attrs.dims[1]) continue;
-    const bool in_k = g.type(at.k).has(id), in_v = g.type(at.v).has(id);
-    (in_k && in_v ? plan.shared : plan.own).push_back(at.dim(id));
-    k_alone |= in_k && !in_v;
-    v_alone |= in_v && !in_k;
-    problems *= static_cast<double>(at.extent(id));
-  }
-  plan.adds = k_alone || v_alone;
-  plan.q_depth = at.offsets(at.q, depth);
-  plan.k_depth = at.offsets(at.k, depth);
-  plan.v_width = at.offsets(at.v, width);
-  plan.out_width = at.offsets(at.out, width);
-  if (plan.backward) {
-    plan.dq_depth = at.offsets(at.dq, depth);
-    plan.dk_depth = at.offsets(at.dk, depth);
-    plan.g_width = at.offsets(at.g, width);
-    plan.dv_width = at.offsets(at.dv, width);
-  }
-  const auto count = [&](ir::ValueId v) {
-    int64_t n = 1;
-    for (const ir::DimId id : g.type(v).dims) n *= at.extent(id);
-    return n;
-  };
-  plan.k_elements = count(at.k);
-  plan.v_elements = count(at.v);
+  at.add_dims(plan);
+  plan.k_elements = at.elements(at.k);
+  plan.v_elements = at.elements(at.v);
   plan.thread_floats = AttentionScratch(plan, nullptr).floats();
   plan.scratch_bytes = plan.thread_floats * 4 * threads;
-  const double pairs = problems * static_cast<double>(plan.t.extent) *
-                       static_cast<double>(plan.s.extent) * (plan.causal ? 0.5 : 1.0);
-  const auto depths = static_cast<double>(plan.q_depth.size()),
-             widths = static_cast<double>(plan.v_width.size());
-  plan.flops = 2 * pairs * (plan.backward ? 3 * depths + 2 * widths : depths + widths);
+  plan.flops = at.flops(plan);
   return plan;
 }
 

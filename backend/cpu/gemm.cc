@@ -201,14 +201,22 @@ struct Rectangle {
   int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
+// Panels of a and b that stay in the caches.
+struct Blocks {
+  int64_t depth, columns, rows;
+};
+
+Blocks blocks_of(const GemmPlan& p, const Rectangle& r) {
+  const GemmKernels& kernels = gemm_kernels();
+  const int64_t most_rows = kRowBlock / kernels.max_rows * kernels.max_rows;
+  return {even_block(p.depth, kDepthBlock, 8), even_block(r.columns, kColumnBlock, kernels.columns),
+          even_block(r.rows, most_rows, kernels.max_rows)};
+}
+
 void rectangle_f32(const Task& t, const char* a, const char* b, char* c, const Rectangle& r) {
   Scratch& s = scratch();
   const GemmPlan& p = t.plan;
-  const GemmKernels& kernels = gemm_kernels();
-  const int64_t depth_block = even_block(p.depth, kDepthBlock, 8);
-  const int64_t column_block = even_block(r.columns, kColumnBlock, kernels.columns);
-  const int64_t row_block =
-      even_block(r.rows, kRowBlock / kernels.max_rows * kernels.max_rows, kernels.max_rows);
+  const auto [depth_block, column_block, row_block] = blocks_of(p, r);
   for (int64_t j = 0; j < r.columns; j += column_block) {
     const int64_t columns = std::min(column_block, r.columns - j);
     offsets(p.n, r.column + j, columns, &GemmDim::b, &GemmDim::c, s.b_columns, s.c_columns);
@@ -230,11 +238,7 @@ void rectangle_f32(const Task& t, const char* a, const char* b, char* c, const R
 void rectangle_rounded(const Task& t, const char* a, const char* b, char* c, const Rectangle& r) {
   Scratch& s = scratch();
   const GemmPlan& p = t.plan;
-  const GemmKernels& kernels = gemm_kernels();
-  const int64_t depth_block = even_block(p.depth, kDepthBlock, 8);
-  const int64_t column_block = even_block(r.columns, kColumnBlock, kernels.columns);
-  const int64_t row_block =
-      even_block(r.rows, kRowBlock / kernels.max_rows * kernels.max_rows, kernels.max_rows);
+  const auto [depth_block, column_block, row_block] = blocks_of(p, r);
   const bool one_depth = p.depth <= depth_block;
   int64_t local_rows[kRowBlock], local_columns[kColumnBlock];
   for (int64_t j = 0; j < r.columns; j += column_block) {

@@ -41,6 +41,30 @@ ValueId reduce(Builder& b, Op op, ValueId x, const std::vector<DimId>& dims) {
   return b.make(op, {x}, std::move(attrs));
 }
 
+bool contains(const std::vector<DimId>& dims, DimId dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+// Softmax or logsumexp: the maximum cancels out, so no gradient goes through it.
+ValueId softmax(Builder& b, Op op, ValueId from, const std::vector<DimId>& dims, uint32_t axes) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const DType dtype = b.graph().type(from).dtype;
+  const ValueId x = b.cast(from, DType::kF32);
+  const ValueId most =
+      b.unary(Op::kStop, all_reduce(b, reduce(b, Op::kReduceMax, b.unary(Op::kStop, x), dims), axes,
+                                    ir::Reduction::kMax));
+  const ValueId hidden = b.make(Op::kEq, {most, number(b, -kInfinity, DType::kF32)});
+  const ValueId base = b.where(hidden, number(b, 0, DType::kF32), most);
+  const ValueId e = b.unary(Op::kExp, b.sub(x, base));
+  const ValueId sum = all_reduce(b, reduce(b, Op::kSum, e, dims), axes, ir::Reduction::kSum);
+  const ValueId none = b.make(Op::kEq, {sum, number(b, 0, DType::kF32)});
+  const ValueId safe = b.where(none, number(b, 1, DType::kF32), sum);
+  if (op == Op::kSoftmax) return b.cast(b.div(e, safe), dtype);
+  const ValueId value =
+      b.where(none, number(b, -kInfinity, DType::kF32), b.add(b.unary(Op::kLog, safe), base));
+  return b.cast(value, dtype);
+}
+
 }  // namespace
 
 const planner::OpSharding& Lowering::sharding(ir::NodeId id) {
@@ -113,82 +137,78 @@ ValueId Lowering::shifted(Builder& b, ValueId ids, DimId whole, const AxisOrder&
   return b.where(own, local, number(b, -1, DType::kI32));
 }
 
-// Normalised or reduced over dims that devices share: they agree on maxima and sums.
-std::vector<ValueId> Lowering::statistic(Builder& b, const ir::Node& n, const Strategy& s,
-                                         std::vector<ValueId> operands, Attrs attrs) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Axes that split dims which the op reduces, of its operand k.
+uint32_t Lowering::reduced_axes(const ir::Node& n, const Strategy& s, size_t k) const {
   uint32_t axes = 0;
-  const ir::Type& type = g_.type(n.operands[0]);
-  DimId split;  // argmax: its one dim
-  AxisOrder order;
+  const ir::Type& type = g_.type(n.operands[k]);
   for (size_t p = 0; p < type.rank(); ++p) {
-    if (std::find(n.attrs.dims.begin(), n.attrs.dims.end(), type.dims[p]) == n.attrs.dims.end())
-      continue;
-    order = axis_order(s.operands[0], p);
-    split = type.dims[p];
-    axes |= set_of(order);
+    if (contains(n.attrs.dims, type.dims[p])) axes |= set_of(axis_order(s.operands[k], p));
   }
-  ValueId x = operands[0];
-  const DType dtype = b.graph().type(x).dtype;
-  if (n.op == Op::kReduceMax || n.op == Op::kReduceMin) {
-    const auto kind = n.op == Op::kReduceMax ? ir::Reduction::kMax : ir::Reduction::kMin;
-    return {all_reduce(b, reduce(b, n.op, x, attrs.dims), axes, kind)};
+  return axes;
+}
+
+// Normalised or reduced over dims that devices share: they agree on maxima and sums.
+ValueId Lowering::statistic(Builder& b, const ir::Node& n, const Strategy& s,
+                            const std::vector<ValueId>& operands, const Attrs& attrs) {
+  const uint32_t axes = reduced_axes(n, s, 0);
+  const ValueId x = operands[0];
+  switch (n.op) {
+    case Op::kReduceMax:
+      return all_reduce(b, reduce(b, n.op, x, attrs.dims), axes, ir::Reduction::kMax);
+    case Op::kReduceMin:
+      return all_reduce(b, reduce(b, n.op, x, attrs.dims), axes, ir::Reduction::kMin);
+    case Op::kMean:
+      return weighted_mean(b, n, s, operands, attrs);
+    case Op::kArgmax:
+      return argmax(b, n, s, x, attrs);
+    case Op::kSoftmax:
+    case Op::kLogSumExp:
+      return softmax(b, n.op, x, attrs.dims, axes);
+    default:
+      CAD_CHECK(false, "`{}` has no rule for shared dims", ir::op_name(n.op));
   }
-  if (n.op == Op::kMean) {  // weighted
-    const ValueId w = b.cast(operands[1], DType::kF32);
-    uint32_t counted = 0;  // axes that split the weight, which may lack dims of x and have others
-    const ir::Type& weight = g_.type(n.operands[1]);
-    for (size_t p = 0; p < weight.rank(); ++p) {
-      if (std::find(n.attrs.dims.begin(), n.attrs.dims.end(), weight.dims[p]) != n.attrs.dims.end())
-        counted |= set_of(axis_order(s.operands[1], p));
-    }
-    axes |= counted;
-    const ValueId total =
-        all_reduce(b, reduce(b, Op::kSum, b.mul(b.cast(x, DType::kF32), w), attrs.dims), axes,
-                   ir::Reduction::kSum);
-    std::vector<DimId> shared;
-    for (const DimId d : attrs.dims) {
-      if (b.graph().type(w).has(d)) shared.push_back(d);
-    }
-    double rest = 1;  // dims that the weight lacks count each of its elements
-    for (size_t p = 0; p < type.rank(); ++p) {
-      const bool reduced =
-          std::find(n.attrs.dims.begin(), n.attrs.dims.end(), type.dims[p]) != n.attrs.dims.end();
-      if (reduced && !g_.type(n.operands[1]).has(type.dims[p]))
-        rest *= static_cast<double>(extents_[static_cast<size_t>(type.dims[p].index)]);
-    }
-    ValueId count = reduce(b, Op::kSum, w, shared);
-    if (counted != 0) count = all_reduce(b, count, counted, ir::Reduction::kSum);
-    if (rest != 1) count = b.mul(count, number(b, rest, DType::kF32));
-    const ValueId none = b.make(Op::kEq, {count, number(b, 0, DType::kF32)});
-    const ValueId safe = b.where(none, number(b, 1, DType::kF32), count);
-    const ValueId mean = b.where(none, number(b, 0, DType::kF32), b.div(total, safe));
-    return {b.cast(mean, g_.type(n.results[0]).dtype)};
+  return {};
+}
+
+// sum(x * w) / sum(w), 0 where the weights are.
+ValueId Lowering::weighted_mean(Builder& b, const ir::Node& n, const Strategy& s,
+                                const std::vector<ValueId>& operands, const Attrs& attrs) {
+  const ValueId w = b.cast(operands[1], DType::kF32), x = b.cast(operands[0], DType::kF32);
+  // the weight may lack dims of x, and have others
+  const uint32_t counted = reduced_axes(n, s, 1), axes = reduced_axes(n, s, 0) | counted;
+  const ValueId total =
+      all_reduce(b, reduce(b, Op::kSum, b.mul(x, w), attrs.dims), axes, ir::Reduction::kSum);
+  std::vector<DimId> shared;
+  for (const DimId d : attrs.dims) {
+    if (b.graph().type(w).has(d)) shared.push_back(d);
   }
-  if (n.op == Op::kArgmax) {
-    const ValueId most = reduce(b, Op::kReduceMax, x, attrs.dims);
-    const ValueId best = all_reduce(b, most, axes, ir::Reduction::kMax);
-    const ValueId place = b.add(b.make(Op::kArgmax, {x}, attrs), dims_->offset(b, split, order));
-    const ValueId far = number(b, std::numeric_limits<int32_t>::max(), DType::kI32);
-    const ValueId mine = b.where(b.make(Op::kEq, {most, best}), place, far);
-    return {all_reduce(b, mine, axes, ir::Reduction::kMin)};
+  double rest = 1;  // dims that the weight lacks count each of its elements
+  for (const DimId d : g_.type(n.operands[0]).dims) {
+    if (contains(n.attrs.dims, d) && !g_.type(n.operands[1]).has(d))
+      rest *= static_cast<double>(extents_[static_cast<size_t>(d.index)]);
   }
-  // softmax and logsumexp: the maximum cancels out, so no gradient goes through it
-  x = b.cast(x, DType::kF32);
-  const ValueId most =
-      b.unary(Op::kStop, all_reduce(b, reduce(b, Op::kReduceMax, b.unary(Op::kStop, x), attrs.dims),
-                                    axes, ir::Reduction::kMax));
-  const ValueId hidden = b.make(Op::kEq, {most, number(b, -kInfinity, DType::kF32)});
-  const ValueId base = b.where(hidden, number(b, 0, DType::kF32), most);
-  const ValueId e = b.unary(Op::kExp, b.sub(x, base));
-  const ValueId sum = all_reduce(b, reduce(b, Op::kSum, e, attrs.dims), axes, ir::Reduction::kSum);
-  const ValueId none = b.make(Op::kEq, {sum, number(b, 0, DType::kF32)});
-  const ValueId safe = b.where(none, number(b, 1, DType::kF32), sum);
-  if (n.op == Op::kSoftmax) return {b.cast(b.div(e, safe), dtype)};
-  CAD_CHECK(n.op == Op::kLogSumExp, "`{}` has no rule for shared dims", ir::op_name(n.op));
-  const ValueId value =
-      b.where(none, number(b, -kInfinity, DType::kF32), b.add(b.unary(Op::kLog, safe), base));
-  return {b.cast(value, dtype)};
+  ValueId count = reduce(b, Op::kSum, w, shared);
+  if (counted != 0) count = all_reduce(b, count, counted, ir::Reduction::kSum);
+  if (rest != 1) count = b.mul(count, number(b, rest, DType::kF32));
+  const ValueId none = b.make(Op::kEq, {count, number(b, 0, DType::kF32)});
+  const ValueId safe = b.where(none, number(b, 1, DType::kF32), count);
+  const ValueId mean = b.where(none, number(b, 0, DType::kF32), b.div(total, safe));
+  return b.cast(mean, g_.type(n.results[0]).dtype);
+}
+
+// Over one dim: the least place, in the whole, of those where the maximum of all devices is.
+ValueId Lowering::argmax(Builder& b, const ir::Node& n, const Strategy& s, ValueId x,
+                         const Attrs& attrs) {
+  const ir::Type& type = g_.type(n.operands[0]);
+  const DimId split = n.attrs.dims[0];
+  const AxisOrder order = axis_order(s.operands[0], static_cast<size_t>(type.position(split)));
+  const uint32_t axes = set_of(order);
+  const ValueId most = reduce(b, Op::kReduceMax, x, attrs.dims);
+  const ValueId best = all_reduce(b, most, axes, ir::Reduction::kMax);
+  const ValueId place = b.add(b.make(Op::kArgmax, {x}, attrs), dims_->offset(b, split, order));
+  const ValueId far = number(b, std::numeric_limits<int32_t>::max(), DType::kI32);
+  const ValueId mine = b.where(b.make(Op::kEq, {most, best}), place, far);
+  return all_reduce(b, mine, axes, ir::Reduction::kMin);
 }
 
 std::vector<ValueId> Lowering::emit(Frame& f, ir::NodeId id, const Strategy& s) {
@@ -217,7 +237,7 @@ std::vector<ValueId> Lowering::emit(Frame& f, ir::NodeId id, const Strategy& s) 
     return p < 0 ? AxisOrder{} : axis_order(layout, static_cast<size_t>(p));
   };
   if (agrees) {
-    results = statistic(b, n, s, operands, attrs);
+    results = {statistic(b, n, s, operands, attrs)};
   } else if (n.op == Op::kMean && n.operands.size() == 1) {
     // of the whole, whatever part is here
     double count = 1;

@@ -150,8 +150,14 @@ class Lowering {
   // lower_op.cc
   std::vector<ir::ValueId> emit(Frame& f, ir::NodeId id, const planner::Strategy& strategy);
   ir::Attrs attributes(const ir::Node& n, const planner::Strategy& s);
-  std::vector<ir::ValueId> statistic(ir::Builder& b, const ir::Node& n, const planner::Strategy& s,
-                                     std::vector<ir::ValueId> operands, ir::Attrs attrs);
+  [[nodiscard]] uint32_t reduced_axes(const ir::Node& n, const planner::Strategy& s,
+                                      size_t k) const;
+  ir::ValueId statistic(ir::Builder& b, const ir::Node& n, const planner::Strategy& s,
+                        const std::vector<ir::ValueId>& operands, const ir::Attrs& attrs);
+  ir::ValueId weighted_mean(ir::Builder& b, const ir::Node& n, const planner::Strategy& s,
+                            const std::vector<ir::ValueId>& operands, const ir::Attrs& attrs);
+  ir::ValueId argmax(ir::Builder& b, const ir::Node& n, const planner::Strategy& s, ir::ValueId x,
+                     const ir::Attrs& attrs);
   ir::ValueId shifted(ir::Builder& b, ir::ValueId ids, ir::DimId whole, const AxisOrder& axes);
   const planner::OpSharding& sharding(ir::NodeId id);
   void add_state_outputs(Frame& top);
