@@ -1,7 +1,6 @@
 // planner/problem_site.cc -- see problem_site.h. All nodes of a site follow one split of named
 // dims; where an op inside cannot follow it, or leaves a sum unfinished, the conversion between the
-// two nodes is part of the option's cost. The group is priced as one kernel: it reads what comes
-// from outside and writes its output once.
+// two nodes is part of the option's cost. What the site's kernels take: planner/site_seconds.cc.
 #include "planner/problem_site.h"
 
 #include <algorithm>
@@ -11,11 +10,19 @@
 
 #include "base/check.h"
 #include "planner/rules_followed.h"
+#include "planner/site_seconds.h"
 
 namespace cad::planner {
 
 using ir::DimId;
 using ir::ValueId;
+
+ValueId behind_renames(const ir::Graph& g, ValueId v) {
+  while (g.value(v).def.valid() && (g.node(g.value(v).def).op == ir::Op::kRename ||
+                                    g.node(g.value(v).def).op == ir::Op::kStop))
+    v = g.node(g.value(v).def).operands[0];
+  return v;
+}
 
 const ConversionTable& table_of(const SiteContext& c, ValueId value) {
   const ir::Type& type = c.sites.graph->type(value);
@@ -31,23 +38,122 @@ double bytes_on_device(const SiteContext& c, ValueId value, const Layout& layout
 
 namespace {
 
-struct GradientWork {
-  bool wanted = false;  // there is one, and a gradient flows on
-  bool free = false;    // it is the gradient of the result as it is
-  double matmul = 0, other = 0;
-};
+// Layouts at an option's border, conversions and collectives inside.
+class Connector {
+ public:
+  // `again_comm`: seconds of conversions that run again with a node, by node.
+  Connector(const SiteContext& c, const Site& site, const MadeInside& made,
+            const std::vector<Strategy>& strategies, SiteOption& option,
+            std::vector<double>& again_comm)
+      : c_(c),
+        g_(*c.sites.graph),
+        site_(site),
+        made_(made),
+        strategies_(strategies),
+        o_(option),
+        again_comm_(again_comm) {}
 
-struct NodeWork {
-  double matmul = 0, other = 0;  // forward, whole
-  double back_matmul = 0, back_other = 0, back_bytes = 0;
-  double bytes = 0, draws = 0;
-  std::vector<GradientWork> gradients;  // by operand, each by itself
+  // False when a layout is none of its tensor's.
+  bool run() {
+    if (!border(site_.inputs, o_.inputs) || !border(site_.params, o_.params)) return false;
+    for (size_t i = 0; i < site_.nodes.size(); ++i) {
+      if (!operands(i)) return false;
+      collectives(i);
+    }
+    return outputs();
+  }
+
+ private:
+  bool convert(ValueId seen, const Layout& from, const Layout& to, bool gradient, size_t node) {
+    if (from == to) return true;
+    const ConversionTable& t = table_of(c_, seen);
+    const int a = t.index(from), b = t.index(to);
+    if (a < 0 || b < 0 || !std::isfinite(t.seconds(a, b))) return false;
+    o_.inside.push_back({seen, from, to, static_cast<int>(node), gradient});
+    o_.forward_comm += t.seconds(a, b);
+    again_comm_[node] += t.seconds(a, b);
+    if (gradient) o_.backward_comm += t.backward_seconds(a, b);
+    return true;
+  }
+
+  // A value comes in as its first user wants it; others convert.
+  bool border(const std::vector<Use>& uses, std::vector<int>& out) {
+    const auto wanted = [&](const std::pair<int, int>& place) -> const Layout& {
+      return strategies_[static_cast<size_t>(place.first)]
+          .operands[static_cast<size_t>(place.second)];
+    };
+    for (const Use& use : uses) {
+      const Layout& first = wanted(use.places[0]);
+      const int index = table_of(c_, use.seen).index(first);
+      if (index < 0) return false;
+      out.push_back(index);
+      for (size_t p = 1; p < use.places.size(); ++p) {
+        if (!convert(use.seen, first, wanted(use.places[p]), use.gradient,
+                     static_cast<size_t>(use.places[p].first)))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  // What other nodes of the site make for node i.
+  bool operands(size_t i) {
+    const ir::Node& n = g_.node(site_.nodes[i]);
+    std::set<std::pair<int, Layout>> paid;  // both operands of a product may be one value
+    for (size_t k = 0; k < n.operands.size(); ++k) {
+      const ValueId inside = behind_renames(g_, n.operands[k]);
+      const auto made = made_.find(inside.index);
+      if (made == made_.end()) continue;
+      const Layout& from = strategies_[made->second.first].results[made->second.second];
+      const Layout& to = strategies_[i].operands[k];
+      if (!paid.emplace(inside.index, to).second) continue;
+      if (!convert(inside, from, to, c_.sites.active[static_cast<size_t>(inside.index)] != 0, i))
+        return false;
+    }
+    return true;
+  }
+
+  void collectives(size_t i) {
+    for (const InnerCollective& inner : strategies_[i].forward) {
+      const double s = collective_seconds(c_.mesh, inner.axes, inner.kind, inner.bytes);
+      o_.forward_comm += s;
+      again_comm_[i] += s;
+      o_.forward.push_back(inner);
+      o_.forward_of.push_back(static_cast<int>(i));
+    }
+    if (!site_.active) return;
+    for (const InnerCollective& inner : strategies_[i].backward) {
+      o_.backward_comm += collective_seconds(c_.mesh, inner.axes, inner.kind, inner.bytes);
+      o_.backward.push_back(inner);
+    }
+  }
+
+  bool outputs() {
+    const Strategy& last = strategies_.back();
+    for (size_t r = 0; r < site_.outputs.size(); ++r) {
+      const int index = table_of(c_, site_.outputs[r]).index(last.results[r]);
+      if (index < 0) return false;
+      o_.outputs.push_back(index);
+    }
+    return true;
+  }
+
+  const SiteContext& c_;
+  const ir::Graph& g_;
+  const Site& site_;
+  const MadeInside& made_;
+  const std::vector<Strategy>& strategies_;
+  SiteOption& o_;
+  std::vector<double>& again_comm_;
 };
 
 class SiteBuilder {
  public:
   SiteBuilder(const SiteContext& c, int site)
-      : c_(c), g_(*c.sites.graph), site_(c.sites.sites[static_cast<size_t>(site)]) {
+      : c_(c),
+        g_(*c.sites.graph),
+        site_(c.sites.sites[static_cast<size_t>(site)]),
+        seconds_(c, site_, made_) {
     v_.kind = VariableInfo::Kind::kSite;
     v_.site = site;
     v_.name = site_.path;
@@ -56,7 +162,6 @@ class SiteBuilder {
       const ir::Node& n = g_.node(site_.nodes[i]);
       shardings_.emplace_back(g_, site_.nodes[i], c.extents);
       for (size_t r = 0; r < n.results.size(); ++r) made_[n.results[r].index] = {i, r};
-      measure(i);
     }
     name_dims();
   }
@@ -104,50 +209,6 @@ class SiteBuilder {
     v_.options = std::move(kept);
   }
 
-  void measure(size_t i) {
-    const std::vector<double> b(c_.extents.begin(), c_.extents.end());
-    const ir::OpCost cost = ir::op_cost(g_, site_.nodes[i]);
-    NodeWork w;
-    w.matmul = cost.matmul.at(b);
-    w.other = cost.other.at(b);
-    w.bytes = cost.read.at(b) + cost.written.at(b);
-    const ir::Node& n = g_.node(site_.nodes[i]);
-    w.draws = drawn(n, b);
-    w.gradients.resize(n.operands.size());
-    double share = 0, parts = 0;  // gradients nobody wants are not computed
-    for (size_t k = 0; k < n.operands.size(); ++k) {
-      const ir::GradientCost& gradient = site_.backward[i].gradients[k];
-      if (!gradient.exists) continue;
-      GradientWork& work = w.gradients[k];
-      work.matmul = gradient.cost.matmul.at(b);
-      work.other = gradient.cost.other.at(b);
-      work.wanted = c_.sites.active[static_cast<size_t>(n.operands[k].index)] != 0;
-      work.free = work.matmul + work.other + gradient.cost.bytes().at(b) == 0;
-      const double all = work.matmul + work.other + 1;
-      parts += all;
-      if (work.wanted) share += all;
-    }
-    if (parts > 0) {
-      const ir::OpCost& back = site_.backward[i].total;
-      w.back_matmul = back.matmul.at(b) * share / parts;
-      w.back_other = back.other.at(b) * share / parts;
-      w.back_bytes = (back.read.at(b) + back.written.at(b)) * share / parts;
-    }
-    work_.push_back(w);
-  }
-
-  // Random numbers: one an element of the result, or of attention's probabilities.
-  [[nodiscard]] double drawn(const ir::Node& n, const std::vector<double>& extents) const {
-    const bool attention = n.op == ir::Op::kAttention && n.attrs.p.number() != 0.0;
-    const bool random = n.op == ir::Op::kDropout || n.op == ir::Op::kNormal ||
-                        n.op == ir::Op::kUniform || n.op == ir::Op::kBernoulli;
-    if (!attention && !random) return 0;
-    double elements = 1;
-    for (DimId d : attention ? n.attrs.probs : g_.type(n.results[0]).dims)
-      elements *= extents[static_cast<size_t>(d.index)];
-    return elements;
-  }
-
   // Dims of the site's values, renamed ones together.
   void name_dims() {
     std::vector<DimId> order;
@@ -186,18 +247,11 @@ class SiteBuilder {
     }
     for (const ir::NodeId id : site_.nodes) {
       for (ValueId operand : g_.node(id).operands) {
-        const ValueId inside = behind_renames(operand);
+        const ValueId inside = behind_renames(g_, operand);
         if (inside != operand && made_.count(inside.index) != 0)
           unite(g_.type(inside), g_.type(operand));
       }
     }
-  }
-
-  [[nodiscard]] ValueId behind_renames(ValueId v) const {
-    while (g_.value(v).def.valid() && (g_.node(g_.value(v).def).op == ir::Op::kRename ||
-                                       g_.node(g_.value(v).def).op == ir::Op::kStop))
-      v = g_.node(g_.value(v).def).operands[0];
-    return v;
   }
 
   void enumerate(std::vector<int8_t>& split, size_t axis) {
@@ -214,16 +268,9 @@ class SiteBuilder {
         split[axis] = static_cast<int8_t>(number);
         enumerate(split, axis + 1);
       }
-      if (!site_.light) {
-        for (size_t flow = 0; flow < flows(); ++flow) {
-          split[axis] = static_cast<int8_t>(-2 - static_cast<int>(flow));
-          enumerate(split, axis + 1);
-        }
-      }
     }
     split[axis] = -1;
   }
-  [[nodiscard]] size_t flows() const { return 0; }
 
   // The factor of node i that the class of dims names, or -1.
   [[nodiscard]] int factor_of(size_t i, int number) const {
@@ -310,290 +357,9 @@ class SiteBuilder {
       if (split[axis] != -1 && !used[axis]) return std::nullopt;  // the same as leaving it unused
     }
     std::vector<double> again_comm(site_.nodes.size(), 0);
-    if (!connect(o, strategies, again_comm)) return std::nullopt;
-    price(o, strategies, again_comm);
+    if (!Connector(c_, site_, made_, strategies, o, again_comm).run()) return std::nullopt;
+    seconds_.price(o, strategies, again_comm);
     return o;
-  }
-
-  // Layouts at the border, conversions inside. False when a layout is none of its tensor's.
-  bool connect(SiteOption& o, const std::vector<Strategy>& strategies,
-               std::vector<double>& again_comm) {
-    double forward = 0, backward = 0;
-    const auto convert = [&](ValueId seen, const Layout& from, const Layout& to, bool gradient,
-                             size_t node) {
-      if (from == to) return true;
-      const ConversionTable& t = table_of(c_, seen);
-      const int a = t.index(from), b = t.index(to);
-      if (a < 0 || b < 0 || !std::isfinite(t.seconds(a, b))) return false;
-      o.inside.push_back({seen, from, to, static_cast<int>(node), gradient});
-      forward += t.seconds(a, b);
-      again_comm[node] += t.seconds(a, b);
-      if (gradient) backward += t.backward_seconds(a, b);
-      return true;
-    };
-    const auto border = [&](const std::vector<Use>& uses, std::vector<int>& out) {
-      for (const Use& use : uses) {
-        const auto& [node, k] = use.places[0];
-        const Layout& wanted =
-            strategies[static_cast<size_t>(node)].operands[static_cast<size_t>(k)];
-        const int index = table_of(c_, use.seen).index(wanted);
-        if (index < 0) return false;
-        out.push_back(index);
-        for (size_t p = 1; p < use.places.size(); ++p) {
-          const auto& [n2, k2] = use.places[p];
-          if (!convert(use.seen, wanted,
-                       strategies[static_cast<size_t>(n2)].operands[static_cast<size_t>(k2)],
-                       use.gradient, static_cast<size_t>(n2)))
-            return false;
-        }
-      }
-      return true;
-    };
-    if (!border(site_.inputs, o.inputs) || !border(site_.params, o.params)) return false;
-    for (size_t i = 0; i < site_.nodes.size(); ++i) {
-      const ir::Node& n = g_.node(site_.nodes[i]);
-      std::set<std::pair<int, Layout>> paid;  // both operands of a product may be one value
-      for (size_t k = 0; k < n.operands.size(); ++k) {
-        const ValueId inside = behind_renames(n.operands[k]);
-        const auto made = made_.find(inside.index);
-        if (made == made_.end()) continue;
-        const Layout& from = strategies[made->second.first].results[made->second.second];
-        if (!paid.emplace(inside.index, strategies[i].operands[k]).second) continue;
-        if (!convert(inside, from, strategies[i].operands[k],
-                     c_.sites.active[static_cast<size_t>(inside.index)] != 0, i))
-          return false;
-      }
-      for (const InnerCollective& inner : strategies[i].forward) {
-        const double s = collective_seconds(c_.mesh, inner.axes, inner.kind, inner.bytes);
-        forward += s;
-        again_comm[i] += s;
-        o.forward.push_back(inner);
-        o.forward_of.push_back(static_cast<int>(i));
-      }
-      if (!site_.active) continue;
-      for (const InnerCollective& inner : strategies[i].backward) {
-        backward += collective_seconds(c_.mesh, inner.axes, inner.kind, inner.bytes);
-        o.backward.push_back(inner);
-      }
-    }
-    const Strategy& last = strategies.back();
-    for (size_t r = 0; r < site_.outputs.size(); ++r) {
-      const int index = table_of(c_, site_.outputs[r]).index(last.results[r]);
-      if (index < 0) return false;
-      o.outputs.push_back(index);
-    }
-    o.forward_comm = forward;
-    o.backward_comm = backward;
-    return true;
-  }
-
-  [[nodiscard]] double border_bytes(const SiteOption& o) const {
-    double bytes = 0;
-    for (size_t i = 0; i < site_.inputs.size(); ++i) {
-      const ValueId v = site_.inputs[i].seen;
-      bytes += bytes_on_device(c_, v, table_of(c_, v).layouts()[static_cast<size_t>(o.inputs[i])]);
-    }
-    for (size_t i = 0; i < site_.params.size(); ++i) {
-      const ValueId v = site_.params[i].seen;
-      bytes += bytes_on_device(c_, v, table_of(c_, v).layouts()[static_cast<size_t>(o.params[i])]);
-    }
-    for (size_t i = 0; i < site_.outputs.size(); ++i) {
-      const ValueId v = site_.outputs[i];
-      bytes += bytes_on_device(c_, v, table_of(c_, v).layouts()[static_cast<size_t>(o.outputs[i])]);
-    }
-    return bytes;
-  }
-
-  [[nodiscard]] double& matmul_of(Work& work) const {
-    return is_attention() ? work.attention_flops : work.matmul_flops;
-  }
-
-  void price(SiteOption& o, const std::vector<Strategy>& strategies,
-             const std::vector<double>& again_comm) {
-    Work forward;
-    forward.dtype = g_.type(site_.outputs[0]).dtype;
-    forward.bytes = border_bytes(o);
-    double whole = 0;
-    for (size_t i = 0; i < work_.size(); ++i) {
-      matmul_of(forward) += work_[i].matmul * strategies[i].share;
-      forward.other_flops += work_[i].other * strategies[i].share;
-      forward.draws += work_[i].draws * strategies[i].share;
-      whole += work_[i].bytes;
-    }
-    if (!site_.light && whole > 0)  // a gather reads rows
-      forward.bytes = std::min(forward.bytes, whole);
-    if (is_contraction()) set_shape(forward, strategies[0]);
-    if (is_attention()) {
-      set_attention(forward, strategies[0]);
-      forward.attention_flops *= hidden_part();
-      forward.shown = hidden_part();
-    }
-    o.forward_s = site_.epilogue && c_.model.epilogues ? 0 : c_.model.seconds(forward);
-    if (site_.active) {
-      o.backward_s = is_contraction() ? product_gradients(forward, strategies[0])
-                                      : c_.model.seconds(backward_work(o, strategies, forward));
-    }
-    for (size_t i = 0; i < work_.size(); ++i) {
-      // inside a fused backward kernel: arithmetic only
-      Work alone;
-      alone.dtype = forward.dtype;
-      alone.other_flops = (work_[i].other + work_[i].matmul) * strategies[i].share;
-      alone.draws = work_[i].draws * strategies[i].share;
-      alone.kernels = 0;
-      const double s = site_.light ? c_.model.seconds(alone) : o.forward_s;
-      o.again_s.push_back(static_cast<float>(s + again_comm[i]));
-    }
-  }
-
-  // The gradients of m x k by k x n are products of their own: m x n by n x k, and k x m by m x n.
-  // Each reads the result's gradient and the other operand.
-  [[nodiscard]] double product_gradients(const Work& forward, const Strategy& strategy) const {
-    double seconds = 0;
-    for (size_t k = 0; k < 2; ++k) {
-      const GradientWork& gradient = work_[0].gradients[k];
-      if (!gradient.wanted) continue;
-      Work work;
-      work.dtype = forward.dtype;
-      work.matmul_flops = gradient.matmul * strategy.share;
-      work.other_flops = gradient.other * strategy.share;
-      work.bytes = forward.bytes;
-      work.m = k == 0 ? forward.m : forward.k;
-      work.n = k == 0 ? forward.k : forward.n;
-      work.k = k == 0 ? forward.n : forward.m;
-      seconds += c_.model.seconds(work);
-    }
-    return seconds;
-  }
-
-  // Of a site that is no product.
-  [[nodiscard]] Work backward_work(const SiteOption& o, const std::vector<Strategy>& strategies,
-                                   const Work& forward) const {
-    Work work;
-    work.dtype = forward.dtype;
-    work.backward = true;
-    work.m = forward.m;
-    work.n = forward.n;
-    work.k = forward.k;
-    double whole = 0, back = 0;
-    for (size_t i = 0; i < work_.size(); ++i) {
-      matmul_of(work) += work_[i].back_matmul * strategies[i].share;
-      work.other_flops += work_[i].back_other * strategies[i].share;
-      work.draws += work_[i].draws * strategies[i].share;  // masks are not kept
-      whole += work_[i].bytes;
-      back += work_[i].back_bytes;
-    }
-    work.shown = forward.shown;
-    if (is_attention()) work.attention_flops *= hidden_part();
-    if (site_.light)
-      work.bytes = light_backward_bytes(o);
-    else
-      work.bytes = whole > 0 ? forward.bytes * back / whole : 0;
-    if (site_.light && work.bytes <= 0) return {};
-    return work;
-  }
-
-  // One kernel: it reads the results' gradients and the operands it needs, and writes the operands'
-  // gradients, but for those that are a result's gradient as it is (both sides of a sum). Nothing
-  // to write, nothing to run.
-  [[nodiscard]] double light_backward_bytes(const SiteOption& o) const {
-    const std::vector<char> passed = passed_gradients();
-    const auto bytes = [&](ValueId v, int layout) {
-      return bytes_on_device(c_, v, table_of(c_, v).layouts()[static_cast<size_t>(layout)]);
-    };
-    double read = 0, written = 0;
-    for (size_t i = 0; i < site_.outputs.size(); ++i) {
-      if (c_.sites.active[static_cast<size_t>(site_.outputs[i].index)] != 0)
-        read += bytes(site_.outputs[i], o.outputs[i]);
-    }
-    const Variant& lean = site_.variants[0];
-    const auto add = [&](const std::vector<Use>& uses, const std::vector<int>& layouts,
-                         const std::vector<char>& needs) {
-      for (size_t i = 0; i < uses.size(); ++i) {
-        const Use& use = uses[i];
-        const double all = bytes(use.seen, layouts[i]);
-        if (needs[i] != 0) read += all;
-        const auto& [node, k] = use.places[0];
-        const bool same = use.places.size() == 1 && passed[static_cast<size_t>(node)] != 0 &&
-                          work_[static_cast<size_t>(node)].gradients[static_cast<size_t>(k)].free;
-        if (use.gradient && !same) written += all;
-      }
-    };
-    add(site_.inputs, o.inputs, lean.needs);
-    add(site_.params, o.params, lean.needs_param);
-    return written > 0 ? read + written : 0;
-  }
-
-  // By node: the gradient of its result is that of the site's result as it is.
-  [[nodiscard]] std::vector<char> passed_gradients() const {
-    std::vector<char> passed(site_.nodes.size(), 0);
-    std::vector<int> uses(site_.nodes.size(), 0);
-    passed.back() = 1;
-    for (size_t i = site_.nodes.size(); i-- > 0;) {
-      const ir::Node& n = g_.node(site_.nodes[i]);
-      if (i + 1 < site_.nodes.size() && uses[i] != 1) passed[i] = 0;
-      for (size_t k = 0; k < n.operands.size(); ++k) {
-        const auto made = made_.find(behind_renames(n.operands[k]).index);
-        if (made == made_.end()) continue;
-        const size_t from = made->second.first;
-        ++uses[from];
-        passed[from] = passed[i] != 0 && work_[i].gradients[k].free ? 1 : 0;
-      }
-    }
-    return passed;
-  }
-
-  [[nodiscard]] bool is_attention() const {
-    return g_.node(site_.nodes[0]).op == ir::Op::kAttention;
-  }
-  // Kernels skip the blocks that a causal mask hides, as far as whole tiles of queries do not see
-  // them.
-  [[nodiscard]] double hidden_part() const {
-    const ir::Node& n = g_.node(site_.nodes[0]);
-    if (!n.attrs.causal) return 1;
-    const auto queries =
-        static_cast<double>(c_.extents[static_cast<size_t>(n.attrs.dims[0].index)]);
-    return std::min(1.0, 0.5 * (1 + c_.model.attention_tile / std::max(queries, 1.0)));
-  }
-
-  // Rows of queries, rows of keys, channels of a head.
-  void set_attention(Work& work, const Strategy& strategy) const {
-    const ir::Node& n = g_.node(site_.nodes[0]);
-    const auto local = [&](size_t operand, ir::DimId dim) {
-      const ir::Type& type = g_.type(n.operands[operand]);
-      const int p = type.position(dim);
-      if (p < 0) return 0.0;
-      return static_cast<double>(local_extent(strategy.operands[operand], p,
-                                              c_.extents[static_cast<size_t>(dim.index)], c_.mesh));
-    };
-    work.m = local(0, n.attrs.dims[0]);
-    work.n = local(1, n.attrs.dims[1]);
-    work.k = local(0, n.attrs.dims[2]);
-  }
-
-  void set_shape(Work& work, const Strategy& strategy) const {
-    const ir::Node& n = g_.node(site_.nodes[0]);
-    const ir::Type &a = g_.type(n.operands[0]), &b = g_.type(n.operands[1]);
-    double m = 1, nn = 1, k = 1;
-    for (size_t p = 0; p < a.rank(); ++p) {
-      const auto e = static_cast<double>(
-          local_extent(strategy.operands[0], static_cast<int>(p),
-                       c_.extents[static_cast<size_t>(a.dims[p].index)], c_.mesh));
-      const bool summed =
-          std::find(n.attrs.dims.begin(), n.attrs.dims.end(), a.dims[p]) != n.attrs.dims.end();
-      if (summed)
-        k *= e;
-      else if (!b.has(a.dims[p]))
-        m *= e;
-    }
-    for (size_t p = 0; p < b.rank(); ++p) {
-      if (a.has(b.dims[p])) continue;
-      nn *= static_cast<double>(local_extent(strategy.operands[1], static_cast<int>(p),
-                                             c_.extents[static_cast<size_t>(b.dims[p].index)],
-                                             c_.mesh));
-    }
-    work.m = m;
-    work.n = nn;
-    work.k = k;
   }
 
   void make_choices() {
@@ -655,9 +421,9 @@ class SiteBuilder {
   const Site& site_;
   VariableInfo v_;
   std::vector<OpSharding> shardings_;
-  std::vector<NodeWork> work_;
-  std::map<int, std::pair<size_t, size_t>> made_;  // value -> node of the site, result
-  std::map<int, int> class_;                       // dim -> class
+  MadeInside made_;
+  SiteSeconds seconds_;
+  std::map<int, int> class_;  // dim -> class
 };
 
 }  // namespace
