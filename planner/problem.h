@@ -80,7 +80,7 @@ struct InsideConversion {
 };
 
 struct SiteOption {
-  std::vector<int8_t> split;  // by axis: index into SiteNode::dims, -1 unused, -2-i flow
+  std::vector<int8_t> split;  // by axis: index into VariableInfo::dims, -1 unused
   std::vector<int> inputs, params, outputs;        // layouts: indices of the values' tables
   std::vector<Assignment> assignments;             // by node of the site
   std::vector<Layout> results;                     // by node: of its first result

@@ -1,8 +1,8 @@
 // planner/solver/solver.h -- the pairwise problem with memory: choose one of each node's choices so
 // that the sum of node and pair costs is least and the memory in use never exceeds the budget. The
 // solver knows nothing of models; the joint planner and `colauto solve` are its users. It proves a
-// lower bound with every answer. How: docs/solver.md; the stages: reduce.h (exact folding),
-// dual.h (prices and messages), primal.h (search), mip.h (lp_solve).
+// lower bound with every answer. How: docs/solver.md; the stages: reduce.h (exact folding), dual.h
+// and ascent.h (prices and messages), dive.h and neighbourhood.h (search), mip.h (lp_solve).
 #pragma once
 
 #include <cstdint>
