@@ -80,10 +80,10 @@ struct InsideConversion {
 };
 
 struct SiteOption {
-  std::vector<int8_t> split;  // by axis: index into VariableInfo::dims, -1 unused
-  std::vector<int> inputs, params, outputs;        // layouts: indices of the values' tables
-  std::vector<Assignment> assignments;             // by node of the site
-  std::vector<Layout> results;                     // by node: of its first result
+  std::vector<int8_t> split;                 // by axis: index into VariableInfo::dims, -1 unused
+  std::vector<int> inputs, params, outputs;  // layouts: indices of the values' tables
+  std::vector<Assignment> assignments;       // by node of the site
+  std::vector<Layout> results;               // by node: of its first result
   std::vector<InnerCollective> forward, backward;  // inside the site
   std::vector<int> forward_of;                     // by `forward`: the node that it belongs to
   std::vector<InsideConversion> inside;
