@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/baselines.h"
+#include "planner/json_fields.h"
 #include "planner/placement_json.h"
 #include "planner/planner.h"
 #include "tests/planner/joint_testing.h"
