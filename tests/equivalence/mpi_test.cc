@@ -104,9 +104,34 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
+// The cases go to the ranks as lines of a file: drawing them again would plan each of them again,
+// in every rank.
+std::string text_of(const std::vector<Case>& cases) {
+  std::string text;
+  for (const Case& c : cases)
+    text += fmt::format("{} {} {} {} {} {} {} {}\n", c.model, c.plan, c.again ? 1 : 0, c.seed,
+                        c.ranks, c.turns, c.sizes.size(), fmt::join(c.sizes, " "));
+  return text;
+}
+std::vector<Case> read_cases(const std::string& file) {
+  std::vector<Case> cases;
+  std::ifstream in(file);
+  Case c;
+  for (size_t axes = 0;
+       in >> c.model >> c.plan >> c.again >> c.seed >> c.ranks >> c.turns >> axes;) {
+    c.sizes.resize(axes);
+    for (int& size : c.sizes) in >> size;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 // Of all cases those for this number of ranks, by every rank at once.
-void as_a_rank(const std::vector<Case>& cases, Models& models) {
+void as_a_rank() {
   std::ofstream out;
+  Models models(false);
+  const std::vector<Case> cases = read_cases(variable("COLAUTO_TEST_FOLDER") + "/cases");
+  ASSERT_FALSE(cases.empty());
   auto first = make_mpi_world(1, 30);
   ASSERT_TRUE(first.ok()) << first.error().message;
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -131,16 +156,11 @@ void as_a_rank(const std::vector<Case>& cases, Models& models) {
   }
 }
 
-TEST(UnderMpi, DISABLED_Baselines) {
-  Models models(false);
-  as_a_rank(baselines(), models);
-}
-TEST(UnderMpi, DISABLED_RandomPairs) {
-  Models models(false);
-  as_a_rank(random_pairs(models), models);
+TEST(UnderMpi, DISABLED_Cases) {
+  as_a_rank();
 }
 
-int under_mpirun(int ranks, const std::string& test, const std::string& folder) {
+int under_mpirun(int ranks, const std::string& folder) {
   char self[4096] = {};
   if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) return -1;
   const std::string command =
@@ -148,15 +168,15 @@ int under_mpirun(int ranks, const std::string& test, const std::string& folder) 
       "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
       "ASAN_OPTIONS=detect_leaks=0 COLAUTO_TEST_FOLDER='" +
       folder + "' timeout 300 mpirun -n " + std::to_string(ranks) + " '" + self +
-      "' --gtest_also_run_disabled_tests --gtest_filter=UnderMpi.DISABLED_" + test + " >'" +
-      folder + "/out' 2>&1";
+      "' --gtest_also_run_disabled_tests --gtest_filter=UnderMpi.DISABLED_Cases >'" + folder +
+      "/out' 2>&1";
   return std::system(command.c_str());
 }
 
 // All cases by threads, against one device; then under mpirun, against the threads.
-void compare(const std::vector<Case>& cases, Models& models, const std::string& test,
-             std::set<std::string>* collectives) {
+void compare(const std::vector<Case>& cases, Models& models, std::set<std::string>* collectives) {
   const testing::TemporaryFolder folder;
+  folder.write("cases", text_of(cases));
   std::set<std::string> wanted;
   std::set<int> ranks;
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -183,7 +203,7 @@ void compare(const std::vector<Case>& cases, Models& models, const std::string& 
   }
   std::set<std::string> got;
   for (const int n : ranks) {
-    ASSERT_EQ(under_mpirun(n, test, folder.path()), 0) << folder.read("out");
+    ASSERT_EQ(under_mpirun(n, folder.path()), 0) << folder.read("out");
     for (int rank = 0; rank < n; ++rank) {
       std::istringstream lines(folder.read("rank" + std::to_string(rank)));
       for (std::string text; std::getline(lines, text);) got.insert(text);
@@ -199,14 +219,14 @@ TEST(PlansUnderMpi, EveryBaseline) {
   std::set<std::string> collectives;
   const std::vector<Case> cases = baselines();
   EXPECT_EQ(cases.size(), 2 * planner::baseline_names().size());
-  compare(cases, models, "Baselines", &collectives);
+  compare(cases, models, &collectives);
 }
 
 TEST(PlansUnderMpi, RandomPairs) {
   if (!mpi_available()) GTEST_SKIP() << "no MPI";
   Models models(true);
   std::set<std::string> collectives;
-  compare(random_pairs(models), models, "RandomPairs", &collectives);
+  compare(random_pairs(models), models, &collectives);
   collectives.erase("permute");  // what a random layout seldom asks for
   EXPECT_EQ(collectives,
             (std::set<std::string>{"all-gather", "all-reduce", "all-to-all", "reduce-scatter"}));
