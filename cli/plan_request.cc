@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -217,13 +216,9 @@ Result<PlanQuestion> plan_question(const CommonOptions& common, const frontend::
   request.budget = budget;
   CAD_TRY(meshes, meshes_of(cluster, devices, axes, named));
   request.meshes = meshes;
-  // some of the devices may be faster than all: half of them, half of these; and powers of two,
-  // which divide most sizes
-  std::set<int64_t, std::greater<>> numbers;
-  for (int64_t some = devices / 2; some > 1; some /= 2) numbers.insert(some);
-  for (int64_t some = 2; some < devices; some *= 2) numbers.insert(some);
-  if (!axes.empty()) numbers.clear();
-  for (const int64_t some : numbers) {
+  // some of the devices may be faster than all
+  for (const int some :
+       axes.empty() ? planner::fewer_devices(static_cast<int>(devices)) : std::vector<int>{}) {
     CAD_TRY(fewer, meshes_of(cluster, some, axes, named));
     request.fewer.insert(request.fewer.end(), fewer.begin(), fewer.end());
   }

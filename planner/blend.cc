@@ -133,18 +133,43 @@ class Blender {
     wholes_ = std::move(kept);
   }
 
+  // All counts of the first kind, or every so many and then those around the best.
   void counts(const std::array<size_t, 3>& kinds) {
     const int64_t step = (total_ + kMostCounts - 1) / kMostCounts;
-    std::array<int64_t, 2> at{-1, -1};
-    const auto try_all = [&](int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t by) {
-      for (int64_t a = std::max<int64_t>(0, a0); a <= std::min(total_, a1); a += by) {
-        for (int64_t b = std::max<int64_t>(0, b0); b <= std::min(total_ - a, b1); b += by) {
-          if (take(kinds, {a, b, total_ - a - b})) at = {a, b};
-        }
+    const int64_t most = kinds[0] == kinds[1] ? 0 : total_;
+    int64_t best = -1;
+    for (int64_t a = 0; a <= most; a += step) {
+      if (take_best(kinds, a)) best = a;
+    }
+    if (step == 1 || best < 0) return;
+    for (int64_t a = std::max<int64_t>(0, best - step); a <= std::min(most, best + step); ++a)
+      take_best(kinds, a);
+  }
+
+  // With so many of the first kind, seconds are the larger of two linear functions of the second's
+  // count, which memory bounds on one side: the best is at an end, where the two meet, or at that
+  // bound.
+  bool take_best(const std::array<size_t, 3>& kinds, int64_t first) {
+    const Whole &w = wholes_[kinds[0]], &x = wholes_[kinds[1]], &y = wholes_[kinds[2]];
+    const int64_t left = total_ - first;
+    const auto a = static_cast<double>(first), rest = static_cast<double>(left);
+    const auto turn = [](const Whole& of) { return of.hidden_comm - of.hidden_compute; };
+    double moment = std::max(x.moment, y.moment);
+    if (first > 0) moment = std::max(moment, w.moment);
+    const double room = static_cast<double>(total_) * (budget_ - moment);
+    const std::array<double, 2> places = {-(a * turn(w) + rest * turn(y)) / (turn(x) - turn(y)),
+                                          (room - a * w.held - rest * y.held) / (x.held - y.held)};
+    bool better = take(kinds, {first, 0, left});
+    if (left == 0) return better;
+    if (take(kinds, {first, left, 0})) better = true;
+    for (const double place : places) {
+      if (!(place > 0 && place < rest)) continue;
+      const auto below = static_cast<int64_t>(place);
+      for (const int64_t b : {below, below + 1}) {
+        if (b <= left && take(kinds, {first, b, left - b})) better = true;
       }
-    };
-    try_all(0, total_, 0, total_, step);
-    if (step > 1 && at[0] >= 0) try_all(at[0] - step, at[0] + step, at[1] - step, at[1] + step, 1);
+    }
+    return better;
   }
 
   bool take(const std::array<size_t, 3>& kinds, const std::array<int64_t, 3>& counts) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/check.h"
 #include "planner/blend.h"
@@ -11,6 +10,8 @@
 #include "planner/exact_proof.h"
 #include "planner/moments.h"
 #include "planner/priced.h"
+#include "planner/refine.h"
+#include "planner/segment_bound.h"
 #include "planner/segments.h"
 
 namespace cad::planner {
@@ -22,7 +23,6 @@ double priced(const Problem& /*problem*/, const Evaluation& e, double price) {
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 constexpr size_t kMostBases = 8;
-constexpr size_t kMostSiblings = 40;
 
 struct Search::Impl {
   const Problem& p;
@@ -37,6 +37,7 @@ struct Search::Impl {
   double least_moment = 0;                 // memory that every plan has for a moment
   double bound_price = 0, bound_hide = 0;  // of the best bound of the last line
   Line whole;                              // of the best bound on all plans
+  Line first;                              // to begin with: of another mesh's best bound
   double top_moment = 0;                   // memory for a moment at the top level
   std::vector<BodyPlan> bases;             // plans next to the budget
   BodyPool pool;                           // of all folds
@@ -79,9 +80,6 @@ struct Search::Impl {
     return e.compute * (1 - hide * p.model.overlap) + e.recompute + e.communicate + e.optimizer +
            e.parameters * (1 - (1 - hide) * p.model.overlap);
   }
-
-  // Float sums lose a few units in the last place: a bound gives these away.
-  static double safe(double value) { return value * (1 - 4e-6); }
 
   void offer(Found& found, const BodyPlan& plan, const Evaluation& e, double budget) const {
     if (!e.valid) return;
@@ -246,8 +244,7 @@ struct Search::Impl {
       // is there room at all? the least of bytes, from the price that counts almost only them
       const double least = (safe(small.value) - fast.value * 1e3) / high;
       raise(bound, safe(small.value) - high * room, high);
-      if (small.bytes() * 0.999 > room && least > room)
-        bound = std::numeric_limits<double>::infinity();
+      if (small.bytes() * 0.999 > room && least > room) return kUnlimited;
     }
     narrow(found, budget, limit, room, fast, small, bound);
     return bound;
@@ -354,9 +351,24 @@ struct Search::Impl {
   // A mesh that can be no better than the incumbent mostly shows it at once at its prices.
   bool dropped(Found& found, double budget) {
     constexpr int kFolds = 4;
-    if (prices.list.empty() || !std::isfinite(incumbent) || !std::isfinite(budget)) return false;
+    if (!std::isfinite(incumbent) || !std::isfinite(budget)) return false;
+    if (prices.list.empty()) return dropped_on_line(found, budget);
     found.bound = std::max(0.0, ascend(found, budget, incumbent, incumbent, kFolds, true));
     return found.bound >= incumbent;
+  }
+
+  // The same where moments have no prices. Without a weight of the second line best_line() begins
+  // with this fold.
+  bool dropped_on_line(Found& found, double budget) {
+    if (!(first.hide > 0)) return false;
+    hide = first.hide;
+    again = p.regions.size() > 1 ? first.again : 0;
+    const Point point = at(found, first.price, budget, kUnlimited);
+    const double bound = safe(point.value) - first.price * (budget - floor());
+    found.bound = std::max(0.0, bound);
+    whole = {first.price, first.hide, again, bound};
+    hide = 0;
+    return bound >= incumbent;
   }
 
   // Plans by the most memory that any of their choices takes for a moment: within (moment, limit].
@@ -561,94 +573,14 @@ struct Search::Impl {
     }
   }
 
-  // Single changes that save time and still fit, the most time a byte first: what the mix of two
-  // bodies leaves of the budget.
+  // What the mix of two bodies leaves of the budget.
   void improve(Found& found, double budget) const {
     for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
       const auto mixed = blended(p, pool, found.plan, c, budget, found.evaluation.seconds);
       if (mixed) offer(found, *mixed, evaluate(p, *mixed), budget);
     }
-    BodyPlan plan = found.plan;
-    for (size_t c = 0; c < plan.loops.size(); ++c) plan.loops[c] = loosened(plan.loops[c]);
-    Evaluation e = evaluate(p, plan);
-    if (!e.valid || e.peak > budget) return;
-    for (int round = 0; round < 60; ++round) {
-      double best_score = 0;
-      int* best_place = nullptr;
-      int best_choice = 0;
-      const auto try_body = [&](size_t region, BodyPlan& body) {
-        for (size_t v = 0; v < body.choices.size(); ++v) {
-          const int old = body.choices[v];
-          for (const int other : siblings(region, v, old)) {
-            body.choices[v] = other;
-            const Evaluation changed = evaluate(p, plan);
-            if (!changed.valid || changed.peak > budget ||
-                changed.seconds >= e.seconds * (1 - 1e-9))
-              continue;
-            const double bytes = std::max(changed.peak - e.peak, 1.0);
-            const double score = (e.seconds - changed.seconds) / bytes;
-            if (score > best_score) {
-              best_score = score;
-              best_place = &body.choices[v];
-              best_choice = other;
-            }
-          }
-          body.choices[v] = old;
-        }
-      };
-      try_body(0, plan);
-      for (size_t c = 0; c < plan.loops.size(); ++c) {
-        for (Run& run : plan.loops[c]) {
-          for (BodyPlan& body : run.pattern)
-            try_body(static_cast<size_t>(p.regions[0].children[c].region), body);
-        }
-      }
-      if (best_place == nullptr) break;
-      *best_place = best_choice;
-      e = evaluate(p, plan);
-    }
-    offer(found, plan, e, budget);
-  }
-
-  // Runs of which single iterations can be changed: all of a short loop, one of each run of a long
-  // one.
-  static std::vector<Run> loosened(const std::vector<Run>& runs) {
-    int64_t total = 0;
-    for (const Run& run : runs) total += run.count;
-    std::vector<Run> out;
-    for (const Run& run : runs) {
-      if (run.count == 1 || run.pattern.size() > 1) {
-        out.push_back(run);
-      } else if (total <= 12) {
-        for (int64_t i = 0; i < run.count; ++i) out.push_back({1, run.pattern});
-      } else {
-        out.push_back({run.count - 1, run.pattern});
-        out.push_back({1, run.pattern});
-      }
-    }
-    return out;
-  }
-
-  // Choices that differ from this one only in what is kept, and other ways to store a parameter.
-  [[nodiscard]] std::vector<int> siblings(size_t region, size_t variable, int choice) const {
-    const RegionProblem& r = p.regions[region];
-    const VariableInfo& v = r.variables[variable];
-    const auto c = static_cast<size_t>(choice);
-    const bool few = v.choices.size() <= kMostSiblings;
-    std::vector<int> out;
-    const auto index = static_cast<int>(variable);
-    if (index == r.entry || index == r.exit) return out;
-    for (const RegionProblem::Child& child : r.children) {
-      if (child.entry == index || child.exit == index) return out;
-    }
-    for (size_t i = 0; i < v.choices.size(); ++i) {
-      if (i == c) continue;
-      if (v.kind == VariableInfo::Kind::kSite  ? v.option[i] == v.option[c]
-          : v.kind == VariableInfo::Kind::kHub ? v.layout[i] == v.layout[c]
-                                               : v.kind == VariableInfo::Kind::kParam && few)
-        out.push_back(static_cast<int>(i));
-    }
-    return out;
+    const BodyPlan plan = refined(p, found.plan, budget);
+    offer(found, plan, evaluate(p, plan), budget);
   }
 };
 
@@ -665,6 +597,9 @@ const MomentPrices& Search::moment_prices() const {
 }
 void Search::begin_with(MomentPrices prices) {
   impl_->prices = std::move(prices);
+}
+void Search::begin_on(const Line& line) {
+  impl_->first = line;
 }
 void Search::price_moments(const Line& line, double budget, double incumbent) {
   constexpr int kFolds = 12;
@@ -694,12 +629,9 @@ Search::Line Search::line() const {
   return impl_->whole;
 }
 
-// The bound is a concave function of the price and of its parts (planner/segments.h): a search for
-// its top, one of them at a time, from `near` on. Where the last run ended with prices of moments,
-// those.
+// Where the last run ended with prices of moments, those.
 double Search::segment_bound(const Line& line, double near, double budget, double enough,
                              int folds) {
-  constexpr double kEnd = 1.02;  // of prices
   Impl& s = *impl_;
   const double sum = s.prices.sum();
   if ((line.price == 0 && sum == 0) || !std::isfinite(budget)) return line.bound;
@@ -708,68 +640,17 @@ double Search::segment_bound(const Line& line, double near, double budget, doubl
   const bool priced_moments = sum > 0 && !(line.price > 0 && line.bound > s.prices.bound);
   s.again = line.again;
   s.hide = priced_moments ? s.prices.hide : line.hide;
-  PriceOptions options = s.options(priced_moments ? sum : line.price, kUnlimited);
+  SegmentBoundStart start;
+  start.options = s.options(priced_moments ? sum : line.price, kUnlimited);
+  start.near = near;
+  start.floor = s.floor();
   if (priced_moments) {
-    options.moments = &parts;
-    near = std::min(near > 0 ? near : sum, sum);
+    start.options.moments = &parts;
+    start.near = std::min(near > 0 ? near : sum, sum);
   }
-  if (std::isfinite(line.bound) && !segments_may_help(s.p, options))
+  if (std::isfinite(line.bound) && !segments_may_help(s.p, start.options))
     return priced_moments ? s.prices.bound : line.bound;
-  double best = 0;
-  const auto bound_at = [&](double price, const SegmentWeights& weights) {
-    --folds;
-    const SegmentParts divided = segment_parts(s.p, budget, weights, options.moments);
-    options.price = price;
-    options.segments = &divided.prices;
-    const Priced priced(s.p, options);
-    const double floor = priced_moments ? 0 : divided.prices.moment * s.floor();
-    const double bound = Impl::safe(priced.bound()) - price * (divided.room - floor);
-    best = std::max(best, bound);
-    return bound;
-  };
-  double price = near;
-  SegmentWeights weights = {1, 0, 0, 0, 0};
-  double top = bound_at(price, weights), factor = 4, turn = 0.5;
-  const auto attempt = [&](double next_price, const SegmentWeights& next) {
-    if (folds <= 0 || best >= enough) return false;
-    const double bound = bound_at(next_price, next);
-    if (bound <= top) return false;
-    top = bound;
-    price = next_price;
-    weights = next;
-    return true;
-  };
-  while (folds > 0 && best < enough && factor > kEnd) {
-    bool better = false;
-    for (const int sign : {1, -1}) {  // ever longer steps one way, else the other
-      if (better) break;
-      for (double f = factor; attempt(sign > 0 ? price * f : price / f, weights); f *= f)
-        better = true;
-    }
-    for (size_t k = weights.size(); k-- > 0;) {
-      // more of one, the others as they are; or less of it
-      SegmentWeights next = weights;
-      next[k] += turn;
-      if (attempt(price * (1 + turn), next)) {
-        for (double& x : weights) x /= 1 + turn;
-        better = true;
-        continue;
-      }
-      if (weights[k] == 0) continue;
-      next = weights;
-      next[k] = std::max(0.0, next[k] - turn);
-      const double sum_of = std::accumulate(next.begin(), next.end(), 0.0);
-      if (sum_of <= 0) continue;
-      if (attempt(price * sum_of, next)) {
-        for (double& x : weights) x /= sum_of;
-        better = true;
-      }
-    }
-    if (better) continue;
-    factor = std::sqrt(factor);
-    turn /= 2;
-  }
-  return best;
+  return planner::segment_bound(s.p, start, budget, enough, folds);
 }
 
 Found Search::run(double budget, double incumbent, double start) {

@@ -49,9 +49,10 @@ class Search {
   // `near`; fewer where one gives at least `enough`.
   double segment_bound(const Line& line, double near, double budget, double enough, int folds);
   // Of the best bound of the last run by prices of moments; and where the next one begins: prices
-  // of another mesh of the same graph, for a bound against its incumbent.
+  // of another mesh of the same graph, for a bound against its incumbent; and its line.
   [[nodiscard]] const MomentPrices& moment_prices() const;
   void begin_with(MomentPrices prices);
+  void begin_on(const Line& line);
   // Finds such prices from a line's price on; `incumbent`: seconds of a plan.
   void price_moments(const Line& line, double budget, double incumbent);
   // The price at which the last run ended.

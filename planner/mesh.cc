@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -244,6 +245,13 @@ Result<std::vector<Mesh>> meshes(const Cluster& cluster, int n, int max_axes) {
     if (!known) found.push_back(std::move(mesh));
   }
   return found;
+}
+
+std::vector<int> fewer_devices(int n) {
+  std::set<int, std::greater<>> numbers;
+  for (int some = n / 2; some > 1; some /= 2) numbers.insert(some);
+  for (int some = 2; some < n; some *= 2) numbers.insert(some);
+  return {numbers.begin(), numbers.end()};
 }
 
 Result<std::vector<Mesh>> named_meshes(const Cluster& cluster, int n,

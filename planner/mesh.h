@@ -58,6 +58,10 @@ Result<std::vector<Mesh>> meshes(const Cluster& cluster, int n, int max_axes = k
 Result<std::vector<Mesh>> named_meshes(const Cluster& cluster, int n,
                                        const std::vector<std::string>& names);
 
+// Numbers of devices below n that a plan may use, the others staying idle, largest first: half of
+// them, half of these and so on, and powers of two, which divide most sizes. Not 1.
+std::vector<int> fewer_devices(int n);
+
 // Ordered factorisations of n into at most `max_factors` factors of 2 or more: 16 of 64, 46 of
 // 1,024. n = 1: one, without factors.
 std::vector<std::vector<int>> factorisations(int n, int max_factors = kMaxAxes);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ namespace cad::planner {
 
 namespace {
 
-constexpr double kDropWithin = 0.005;
+constexpr double kDropWithin = 0.0005;
 constexpr int64_t kSmall = 4000;  // choices: such a mesh is searched to the end
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
@@ -43,6 +44,7 @@ struct Best {
   BodyPlan body;
   double price = 0;
   MomentPrices moments;  // prices of them, of a bound of its mesh
+  Search::Line line;     // of that bound
 };
 
 // A mesh that has been searched, for its segments.
@@ -56,6 +58,7 @@ struct Searched {
   double price = 0;
   double least_peak = 0;
   std::vector<BodyPlan> bases;  // plans next to the budget
+  bool tried = false;           // put into segments, with no plan at hand
 };
 
 class Planner {
@@ -101,18 +104,21 @@ class Planner {
         MomentPrices start_at = best_.moments;
         start_at.bound = 0;  // that was of another mesh
         search.begin_with(std::move(start_at));
+        search.begin_on(best_.line);
       }
       const Found found = search.run(r_.budget, enough, best_.feasible ? best_.price : 0);
       solver_columns_ = std::max(solver_columns_, found.columns);
       solver_rows_ = std::max(solver_rows_, found.rows);
       bounds[m] = found.bound;
       dropped += best_.feasible && bounds[m] >= enough ? 1 : 0;
-      offer(found, problem, search.price(), search.moment_prices());
+      if (offer(found, problem, search.price(), search.moment_prices())) best_.line = search.line();
       if (!segments()) continue;
       remember(m, *problem, search, found, enough);
       // where nothing fits without them, plans in segments let the other meshes be dropped
-      if (!best_.feasible)
+      if (!best_.feasible) {
         offer_segments(problem, 10 * usual_price(), searched_.back().bases, r_.budget);
+        searched_.back().tried = true;
+      }
     }
     if (r_.name == "auto") close_gap(meshes, bounds);
     if (r_.name == "auto") try_tighter(meshes, bounds);
@@ -261,6 +267,7 @@ class Planner {
     for (size_t i = 0; i < std::min(kMostMeshes, searched_.size()); ++i) {
       const Searched& s = searched_[i];
       if (best_.feasible && s.segment >= best_.evaluation.seconds * (1 - kWorthIt)) continue;
+      if (!best_.feasible && s.tried) continue;
       const std::shared_ptr<Problem> problem = built(meshes[s.mesh]);
       std::vector<BodyPlan> bases = s.bases;
       if (best_.problem != nullptr && best_.problem->mesh.str() == problem->mesh.str())
@@ -380,23 +387,43 @@ class Planner {
   }
 
   // Seconds that this mesh, which has fewer devices, cannot be faster than, when that is enough to
-  // leave it out: no devices are more than so many times as fast as one (smaller shapes are less
-  // efficient, and what they send counts for nothing). Caches of CPUs break that.
+  // leave it out.
   double least_of_fewer(const Mesh& mesh) {
     if (!has_fewer(mesh)) return 0;
     // what fits these fits all, along one more axis that nothing uses
     const bool extends =
         r_.meshes[0].devices() % mesh.devices() == 0 && mesh.axes.size() < kMaxAxes;
-    if (!best_.feasible) return extends ? kInfinite : 0;
+    if (!best_.feasible && extends) return kInfinite;
     if (r_.cluster.device.cpu) return 0;
-    if (one_device_ == 0) {
+    const auto known = least_of_devices_.find(mesh.devices());
+    const double least =
+        known != least_of_devices_.end()
+            ? known->second
+            : least_of_devices_.emplace(mesh.devices(), least_of(mesh.devices())).first->second;
+    return least >= (best_.feasible ? best_.evaluation.seconds : kInfinite) ? least : 0;
+  }
+
+  // No plan of so many devices is faster. They do at best an equal part of the work each (smaller
+  // shapes are less efficient, and what they send counts for nothing; caches of CPUs break that)
+  // and hold an equal part of the bytes: a plan of theirs is one of a device with the budget of
+  // all, which takes as many times as long.
+  double least_of(int devices) {
+    constexpr int kFolds = 40;
+    if (one_device_ == nullptr) {
       const auto one = make_mesh(r_.cluster, {{r_.meshes[0].axes[0].name, 1}});
       if (!one.ok()) return 0;
-      const std::shared_ptr<Problem> problem = built(*one);
-      if (problem->impossible.empty()) one_device_ = Search(*problem).run(kInfinite).bound;
+      one_device_ = built(*one);
     }
-    const double least = one_device_ / mesh.devices();
-    return least >= best_.evaluation.seconds ? least : 0;
+    if (!one_device_->impossible.empty()) return 0;
+    const double incumbent = best_.feasible ? best_.evaluation.seconds * devices : kInfinite;
+    Search search(*one_device_);
+    double least = search.run(r_.budget * devices, incumbent).bound;
+    if (segments() && most_bytes(*one_device_) > r_.budget * devices) {
+      const Search::Line line = search.line();
+      least = std::min(
+          least, search.segment_bound(line, line.price, r_.budget * devices, incumbent, kFolds));
+    }
+    return least / devices;
   }
 
   // One device is a candidate too: small models run fastest on one.
@@ -449,7 +476,8 @@ class Planner {
                                                   found.evaluation.peak < best_.evaluation.peak);
     if (!better) return false;
     MomentPrices prices = moments.list.empty() ? std::move(best_.moments) : moments;
-    best_ = {found.feasible, found.evaluation, problem, found.plan, price, std::move(prices)};
+    best_ = {found.feasible, found.evaluation,  problem,   found.plan,
+             price,          std::move(prices), best_.line};
     return true;
   }
 
@@ -563,7 +591,8 @@ class Planner {
   std::vector<Searched> searched_;
   std::vector<int64_t> sizes_;  // choices, by mesh
   double least_peak_ = 0;
-  double one_device_ = 0;                         // seconds: no plan of one device is faster
+  std::shared_ptr<Problem> one_device_;           // for bounds of more of them
+  std::map<int, double> least_of_devices_;        // seconds
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
   int64_t solver_columns_ = 0, solver_rows_ = 0;  // of what went to lp_solve
   std::vector<Alternative> alternatives_;

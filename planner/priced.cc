@@ -66,6 +66,20 @@ std::vector<Run> stretch(const std::vector<Run>& runs, int64_t begin, int64_t en
   return out;
 }
 
+// By column a number, the same for equal ones.
+std::vector<int> column_classes(const Table& t) {
+  const auto column = [&](int c) {
+    std::vector<float> out;
+    for (int r = 0; r < t.rows; ++r) out.push_back(t(r, c));
+    return out;
+  };
+  std::map<std::vector<float>, int> number;
+  std::vector<int> out;
+  for (int c = 0; c < t.columns; ++c)
+    out.push_back(number.emplace(column(c), static_cast<int>(number.size())).first->second);
+  return out;
+}
+
 }  // namespace
 
 Priced::Priced(const Problem& p, const PriceOptions& options)
@@ -75,7 +89,7 @@ Priced::Priced(const Problem& p, const PriceOptions& options)
       parameters_(1 - (1 - options.hide) * p.model.overlap) {
   folded_.resize(p.regions.size());
   tables_.resize(p.regions.size());
-  powers_.resize(p.regions.size());
+  classes_.resize(p.regions.size());
   segmented_.assign(p.regions.size(), 0);
   for (size_t c = 0; o_.segments != nullptr && c < p.regions[0].children.size(); ++c)
     segmented_[static_cast<size_t>(p.regions[0].children[c].region)] = may_segment(c) ? 1 : 0;
@@ -292,25 +306,46 @@ std::optional<BodyPlan> Priced::segment_body(size_t child, int state) {
   return plan;
 }
 
-// Powers of two of a body's table, made when asked for.
-const Table& Priced::square(size_t r, size_t k) const {
-  std::vector<Table>& list = powers_[r];
-  if (list.empty()) list.push_back(tables_[r]);
-  while (list.size() <= k) list.push_back(min_plus(list.back(), list.back()));
-  return list[k];
+// Many states of the carry are alike at the end of an iteration (copies of one layout): a power is
+// the body's table times one of its table from class to class, a third as wide or less.
+Priced::Classes& Priced::classes(size_t r) const {
+  Classes& made = classes_[r];
+  if (!made.of.empty()) return made;
+  const Table& table = tables_[r];
+  made.of = column_classes(table);
+  const int n = *std::max_element(made.of.begin(), made.of.end()) + 1;
+  made.ends = Table(table.rows, n, kNever);
+  Table once(n, n, kNever);
+  for (int i = 0; i < table.rows; ++i) {
+    for (int j = 0; j < table.columns; ++j) {
+      const int c = made.of[static_cast<size_t>(j)];
+      made.ends(i, c) = table(i, j);
+      float& least = once(made.of[static_cast<size_t>(i)], c);
+      least = std::min(least, table(i, j));
+    }
+  }
+  made.squares.push_back(std::move(once));
+  return made;
 }
 
 const Table& Priced::power(size_t r, int64_t n) const {
   CAD_CHECK(n >= 1, "a loop of {} iterations", n);
+  if (n == 1) return tables_[r];
   const std::pair<size_t, int64_t> key{r, n};
   const auto known = products_.find(key);
   if (known != products_.end()) return known->second;
-  Table out;
-  bool first = true;
-  for (size_t k = 0; n > 0; ++k, n /= 2) {
-    if (n % 2 == 0) continue;
-    out = first ? square(r, k) : min_plus(out, square(r, k));
-    first = false;
+  Classes& of = classes(r);
+  std::optional<Table> rest;  // from class to class, of all iterations but the first
+  int64_t left = n - 1;
+  for (size_t k = 0; left > 0; ++k, left /= 2) {
+    while (of.squares.size() <= k)
+      of.squares.push_back(min_plus(of.squares.back(), of.squares.back()));
+    if (left % 2 != 0) rest = rest ? min_plus(*rest, of.squares[k]) : of.squares[k];
+  }
+  const Table product = min_plus(of.ends, *rest);
+  Table out(product.rows, tables_[r].columns, kNever);
+  for (int i = 0; i < out.rows; ++i) {
+    for (int j = 0; j < out.columns; ++j) out(i, j) = product(i, of.of[static_cast<size_t>(j)]);
   }
   return products_.emplace(key, std::move(out)).first->second;
 }
@@ -341,7 +376,7 @@ Priced::Walk Priced::walk(size_t r, int from, int to, int64_t n) const {
 std::optional<Priced::Walk> Priced::regular_walk(size_t r, int from, int to, int64_t n) const {
   const Table& w = tables_[r];
   const float best = power(r, n)(from, to);
-  const Table two = square(r, 1);
+  const Table& two = power(r, 2);
   float least = kNever;
   int at = -1, in = 0, out = 0, period = 1;
   for (int period_try : {1, 2}) {
@@ -467,7 +502,20 @@ std::optional<BodyPlan> Priced::spliced(size_t child, const BodyPlan& first, con
   }
   append(steps, std::move(joint[0]));
   for (Run& run : stretch(last.loops[child], count + 1, n)) append(steps, std::move(run));
-  BodyPlan plan;
+  const std::optional<BodyPlan>& around =
+      top_around(child, steps.front().pattern.front().choices[entry],
+                 steps.back().pattern.back().choices[exit]);
+  if (!around) return std::nullopt;
+  BodyPlan plan = *around;
+  plan.loops[child] = std::move(steps);
+  return plan;
+}
+
+// The best top level around a loop that begins and ends in these states; nothing: none is allowed.
+const std::optional<BodyPlan>& Priced::top_around(size_t child, int first, int last) const {
+  const auto [at, fresh] = tops_.emplace(std::make_tuple(child, first, last), std::nullopt);
+  if (!fresh) return at->second;
+  const RegionProblem::Child& c = p_.regions[0].children[child];
   FoldProblem top = priced_region(0);
   const auto fix = [&](int variable, int choice) {
     std::vector<float>& cost = top.nodes[static_cast<size_t>(variable)];
@@ -475,13 +523,11 @@ std::optional<BodyPlan> Priced::spliced(size_t child, const BodyPlan& first, con
       if (static_cast<int>(i) != choice) cost[i] = kNever;
     }
   };
-  fix(c.entry, steps.front().pattern.front().choices[entry]);
-  fix(c.exit, steps.back().pattern.back().choices[exit]);
+  fix(c.entry, first);
+  fix(c.exit, last);
   const Folded folded(std::move(top), {});
-  if (folded.result().at[0] == kNever) return std::nullopt;
-  plan = body(0, folded.choices({}));
-  plan.loops[child] = std::move(steps);
-  return plan;
+  if (folded.result().at[0] != kNever) at->second = body(0, folded.choices({}));
+  return at->second;
 }
 
 }  // namespace cad::planner

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "planner/moments.h"
@@ -58,6 +59,11 @@ struct PriceOptions {
   bool bounds = false;
 };
 
+// Float sums lose a few units in the last place: a bound gives these away.
+inline double safe(double value) {
+  return value * (1 - 4e-6);
+}
+
 class Priced {
  public:
   Priced(const Problem& p, const PriceOptions& options);
@@ -90,7 +96,12 @@ class Priced {
   [[nodiscard]] double again_price(size_t r, bool segment) const;
   void fold(size_t r);
   void allow_segments(size_t r);
-  const Table& square(size_t r, size_t k) const;
+  struct Classes {
+    std::vector<int> of;         // by state of a body's carry, at its end
+    Table ends;                  // from state to class, one iteration
+    std::vector<Table> squares;  // from class to class: 1, 2, 4, .. iterations
+  };
+  Classes& classes(size_t r) const;
   const Table& power(size_t r, int64_t n) const;
   // States of a loop's carry before, between and after its iterations. Of many equal steps, or two
   // in turn, a few are written out: `more` says how many more turns there are at a position.
@@ -102,6 +113,7 @@ class Priced {
   [[nodiscard]] std::optional<Walk> regular_walk(size_t r, int from, int to, int64_t n) const;
   [[nodiscard]] BodyPlan body(size_t r, const std::vector<int>& choices) const;
   [[nodiscard]] std::vector<Run> runs(size_t c, const Walk& walk) const;
+  const std::optional<BodyPlan>& top_around(size_t child, int first, int last) const;
 
   const Problem& p_;
   PriceOptions o_;
@@ -109,8 +121,10 @@ class Priced {
   std::vector<std::unique_ptr<Folded>> folded_;
   std::vector<Table> tables_;
   std::vector<std::unique_ptr<Folded>> segment_folds_;            // by region, when asked for
-  mutable std::vector<std::vector<Table>> powers_;                // squares
+  mutable std::vector<Classes> classes_;                          // by region, when asked for
   mutable std::map<std::pair<size_t, int64_t>, Table> products_;  // any power that was asked for
+  // by child, first and last state: splices differ in their counts mostly
+  mutable std::map<std::tuple<size_t, int, int>, std::optional<BodyPlan>> tops_;
   std::vector<char> segmented_;  // by region: its iterations may be in segments
   bool exact_ = true;            // all regions fold
   bool inner_exact_ = true;      // all loops do

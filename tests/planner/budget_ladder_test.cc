@@ -31,7 +31,7 @@ class Ladder {
     request_.training = program_->training;
     request_.cluster = *find_cluster({}, c.cluster, c.devices);
     request_.meshes = *meshes(request_.cluster, c.devices);
-    for (int some = c.devices / 2; some > 1; some /= 2) {
+    for (const int some : fewer_devices(c.devices)) {
       const std::vector<Mesh> fewer = *meshes(request_.cluster, some);
       request_.fewer.insert(request_.fewer.end(), fewer.begin(), fewer.end());
     }
@@ -116,6 +116,9 @@ int ladders(const Case& c, const std::vector<double>& from, double within = 1e-6
 
 TEST(BudgetLadder, DenseBlocksOnFour) {
   ladders({blocks(3, 512, 256, 1024), "dgx_a100", 4}, {0.1, 0.5});
+}
+TEST(BudgetLadder, DenseBlocksOnEight) {
+  ladders({blocks(12, 4096, 1024, 4096), "dgx_a100", 8}, {0.3, 0.6});
 }
 TEST(BudgetLadder, DenseBlocksInSegments) {
   EXPECT_GE(ladders({blocks(48, 65536, 128, 512), "dgx_a100", 1}, {0.5, 0.8}), 20);
