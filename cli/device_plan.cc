@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -184,6 +185,11 @@ class FittingSearch {
     request_.budget = ask;
     FittingPlan found{spec_, question_.graph, planner::plan_by_rules(request_), nullptr};
     planner::Planning& planning = found.planning;
+    // whatever is asked for, baselines are measured by the real budget
+    if (ask == budget_)
+      alternatives_ = planning.plan.alternatives;
+    else
+      planning.plan.alternatives = alternatives_;
     if (planning.problem == nullptr || planning.body.choices.empty()) {
       out_.failed = std::move(planning);
       return std::optional<double>();
@@ -210,6 +216,8 @@ class FittingSearch {
                                        : std::min(ask, model) - excess);
     }
     planning.feasible = true;
+    if (!feasible && request_.name == "auto") planning.plan.solver.prove(0);
+    if (!feasible && request_.name != "auto") planning.plan.solver.status = "fixed";
     least_ = std::max(least_, ask);
     const double seconds = planning.plan.predicted.step_s;
     if (!out_.best || seconds < out_.best->planning.plan.predicted.step_s)
@@ -225,6 +233,7 @@ class FittingSearch {
   const backend::TrainerOptions& options_;
   double budget_;
   double least_ = 0, most_;  // asked for: gave a plan that fits, gave one that does not
+  std::vector<planner::Alternative> alternatives_;
   Searched out_;
 };
 

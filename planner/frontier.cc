@@ -354,6 +354,7 @@ struct Search::Impl {
     if (!std::isfinite(incumbent) || !std::isfinite(budget)) return false;
     if (prices.list.empty()) return dropped_on_line(found, budget);
     found.bound = std::max(0.0, ascend(found, budget, incumbent, incumbent, kFolds, true));
+    price = prices.sum();  // memory binds, whether or not there is a price of this mesh's own
     return found.bound >= incumbent;
   }
 
@@ -367,6 +368,7 @@ struct Search::Impl {
     const double bound = safe(point.value) - first.price * (budget - floor());
     found.bound = std::max(0.0, bound);
     whole = {first.price, first.hide, again, bound};
+    price = first.price;
     hide = 0;
     return bound >= incumbent;
   }

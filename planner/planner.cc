@@ -272,7 +272,7 @@ class Planner {
       std::vector<BodyPlan> bases = s.bases;
       if (best_.problem != nullptr && best_.problem->mesh.str() == problem->mesh.str())
         bases.push_back(best_.body);
-      const bool priced = std::isfinite(s.line.bound) && best_.feasible;
+      const bool priced = std::isfinite(s.line.bound) && best_.feasible && s.price > 0;
       offer_segments(problem, priced ? s.price : 10 * usual_price(), bases, r_.budget);
     }
     try_tighter_segments();

@@ -46,8 +46,8 @@ class Ladder {
   }
 
   // From `top` bytes down, agreeing to this part of a step; how many of the plans run loops again
-  // in segments.
-  int descend(double top, double within) {
+  // in segments. Memory has a price where a plan is slower than the `fastest`.
+  int descend(double top, double within, double fastest) {
     double before = 0, proven = 0;
     int segments = 0;
     for (int i = 0; i < kRungs; ++i) {
@@ -57,6 +57,7 @@ class Ladder {
       const Predicted& predicted = planning.plan.predicted;
       EXPECT_LE(predicted.peak_bytes, budget);
       EXPECT_GE(predicted.step_s, proven * (1 - 1e-6)) << budget;
+      EXPECT_TRUE(planning.price > 0 || predicted.step_s <= fastest * 1.005) << budget;
       proven = std::max(proven, planning.plan.solver.bound);
       EXPECT_GE(predicted.step_s, before * (1 - within))
           << fmt::format("{:.0f} bytes, {:.4f} % faster than with more", budget,
@@ -110,7 +111,8 @@ int ladders(const Case& c, const std::vector<double>& from, double within = 1e-6
   EXPECT_GT(most, least);
   int segments = 0;
   for (const double part : from)
-    segments += ladder.descend(most * std::pow(least / most, part), within);
+    segments +=
+        ladder.descend(most * std::pow(least / most, part), within, ample.plan.predicted.step_s);
   return segments;
 }
 
