@@ -15,9 +15,9 @@
 
 namespace cad::backend {
 
-int threads_of_device(int local_devices, int asked, int sharing) {
+int threads_of_device(int local_devices, int asked) {
   if (asked > 0) return asked;
-  return std::max(1, ThreadPool::available_cores() / std::max(1, local_devices * sharing));
+  return std::max(1, least_host().rank_cores / std::max(1, local_devices));
 }
 
 namespace {
@@ -86,7 +86,7 @@ DevicesOutcome run_on_devices(World& world, int threads_per_device,
                               const std::function<Status(Device&)>& f) {
   const int count = world.local_devices();
   const int sharing = mpi_sharing_ranks();
-  const int threads = threads_of_device(count, threads_per_device, sharing);
+  const int threads = threads_of_device(count, threads_per_device);
   // Threads that outnumber the cores must sleep when they wait: others need the core.
   const bool alone = threads * count * sharing <= ThreadPool::available_cores();
   Run run(world, f);

@@ -32,8 +32,9 @@ struct DevicesOutcome {
 };
 
 // Threads of a device's pool: `asked`, or with 0 its share of the cores that this process may use
-// (affinity, cgroup), at least 1. `sharing`: processes that use the same cores.
-int threads_of_device(int local_devices, int asked, int sharing = 1);
+// (affinity, cgroup), at least 1. With MPI, of those that the rank with the fewest may use:
+// programs depend on it.
+int threads_of_device(int local_devices, int asked);
 
 // Runs f for every device of this process and returns when all have ended. The first device that
 // returns an error or throws ends the world, so that no other one waits for it; WorldFailed is how

@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include "backend/comm/agree.h"
-#include "backend/comm/mpi_world.h"
 #include "backend/devices.h"
 #include "backend/interrupt.h"
 #include "backend/program_verify.h"
@@ -311,8 +310,7 @@ Result<TrainOutcome> train(ir::TrainSpec spec, const TrainLoopOptions& options,
   World* world = options.world;
   TrainerOptions trainer_options = options.trainer;
   if (world != nullptr) {
-    trainer_options.threads =
-        threads_of_device(world->local_devices(), trainer_options.threads, mpi_sharing_ranks());
+    trainer_options.threads = threads_of_device(world->local_devices(), trainer_options.threads);
   }
   auto trainer = Trainer::create(std::move(spec), trainer_options);
   if (trainer.ok()) return train(std::move(*trainer), options, on_warnings);

@@ -28,6 +28,20 @@ double timeout() {
   return seconds > 0 ? seconds : backend::kCommTimeout;
 }
 
+// The others, who have been told, hear of it and say what they know; then all end.
+[[noreturn]] void end_all(int status) {
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  backend::mpi_abort(status);
+}
+
+Result<std::unique_ptr<backend::World>> mpi_world(int devices_per_rank) {
+  try {
+    return backend::make_mpi_world(devices_per_rank, timeout());
+  } catch (const std::exception& bug) {
+    end_all(report_unexpected(bug));
+  }
+}
+
 }  // namespace
 
 Result<DeviceWorld> make_world(const CommonOptions& common) {
@@ -67,7 +81,7 @@ Result<DeviceWorld> make_world(const CommonOptions& common) {
     return error;
   }
   if (result.devices == 1) return result;
-  CAD_TRY(world, backend::make_mpi_world(result.devices / ranks, timeout()));
+  CAD_TRY(world, mpi_world(result.devices / ranks));
   result.sharing = world->local_devices() * backend::mpi_sharing_ranks();
   result.speaks = world->first_device() == 0;
   result.world = std::move(world);
@@ -82,8 +96,7 @@ Status share_machine(const CommonOptions& common, const DeviceWorld& world,
   options.sharing = world.sharing;
   options.threads = static_cast<int>(common.threads_per_device.value_or(0));
   if (world.world != nullptr) {
-    options.threads = backend::threads_of_device(world.world->local_devices(), options.threads,
-                                                 backend::mpi_sharing_ranks());
+    options.threads = backend::threads_of_device(world.world->local_devices(), options.threads);
   }
   return Ok{};
 }
@@ -101,11 +114,10 @@ int telling_others(const DeviceWorld& world, const std::function<int()>& work) {
 
 int end_failed(const DeviceWorld& world, int status) {
   if (world.world == nullptr || world.world->local_devices() == world.devices) return status;
-  // The others hear of it and say what they know, then all end. They may have heard before.
+  // they may have heard before
   world.world->fail(fmt::format("{} ended with status {}: its own message says why",
                                 world.world->name_of(world.world->first_device()), status));
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  backend::mpi_abort(status);
+  end_all(status);
 }
 
 }  // namespace cad::cli

@@ -79,7 +79,7 @@ int run_plan(const PlanOptions& options, const CommonOptions& common) {
         std::min<int64_t>(question->request.meshes[0].devices(), planner::kMostDevices));
     const auto threads = static_cast<int>(common.threads_per_device.value_or(0));
     backend::TrainerOptions trainer;
-    trainer.threads = backend::threads_of_device(devices, threads, 1);
+    trainer.threads = backend::threads_of_device(devices, threads);
     Result<FittingPlan> plan = fitting_plan(*question, *spec, trainer);
     if (!plan.ok()) return fail(common, plan.error());
     planning = std::move(plan->planning);

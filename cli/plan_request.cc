@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "backend/cpu/thread_pool.h"
-#include "backend/jit.h"
-#include "backend/run_memory.h"
+#include "backend/comm/mpi_world.h"
 #include "base/suggest.h"
 #include "cli/load_program.h"
 #include "cli/training_common.h"
@@ -179,8 +177,8 @@ std::optional<Diagnostic> empty_loop(const ir::Graph& graph, const ir::Bindings&
 }  // namespace
 
 planner::Host this_host() {
-  return {backend::ThreadPool::available_cores(),
-          static_cast<double>(backend::RunMemory::machine_bytes()), backend::host_lanes()};
+  const backend::HostFigures host = backend::least_host();
+  return {host.cores, static_cast<double>(host.memory), host.lanes};
 }
 
 Result<planner::Cluster> chosen_cluster(const CommonOptions& common, const frontend::Module& module,

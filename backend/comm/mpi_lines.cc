@@ -102,7 +102,7 @@ RankLines::Number RankLines::listen() {
   listener_ = new_socket();
   sockaddr_in any = address_of(htonl(INADDR_ANY), 0);
   socklen_t length = sizeof any;
-  short_ = listener_ < 0 && no_descriptors();
+  deaf_ = listener_ < 0 && no_descriptors();
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
       ::listen(listener_, SOMAXCONN) != 0 ||
       ::getsockname(listener_, reinterpret_cast<sockaddr*>(&any), &length) != 0)
@@ -112,7 +112,7 @@ RankLines::Number RankLines::listen() {
   number.key = key_ = uint64_t{random()} << 32 | random();
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {
-    short_ = no_descriptors();
+    deaf_ = no_descriptors();
     return {};
   }
   size_t count = 0;
@@ -134,19 +134,23 @@ void RankLines::connect(int rank, const std::vector<Number>& numbers,
   lines_.assign(numbers.size(), -1);
   sure_.assign(numbers.size(), 0);
   ended_.assign(numbers.size(), 0);
+  lacks_.assign(numbers.size(), 0);
   int callers = 0;
   for (size_t r = 0; r < numbers.size(); ++r) {
     if (far[r] == 0 || numbers[r].port == 0) continue;
-    if (static_cast<int>(r) > rank)
-      lines_[r] = call(numbers[r], rank, end, short_);
-    else
+    if (static_cast<int>(r) > rank) {
+      bool is_short = false;
+      lines_[r] = call(numbers[r], rank, end, is_short);
+      lacks_[r] = is_short ? 1 : 0;
+    } else {
       ++callers;
+    }
   }
   while (listener_ >= 0 && callers > 0 && ready(listener_, POLLIN, end)) {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) continue;
-      short_ = short_ || no_descriptors();
+      deaf_ = deaf_ || no_descriptors();
       break;  // the others have no line
     }
     Greeting hello;
@@ -164,6 +168,9 @@ void RankLines::connect(int rank, const std::vector<Number>& numbers,
     if (::send(fd, &kWelcome, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) continue;  // it is gone
   }
   if (listener_ >= 0) ::close(std::exchange(listener_, -1));
+  for (size_t r = 0; deaf_ && r < static_cast<size_t>(rank); ++r)
+    lacks_[r] = far[r] != 0 && numbers[r].port != 0 && lines_[r] < 0 ? 1 : 0;
+  look();  // a process that ends with something unread resets its lines
 }
 
 void RankLines::say_goodbye() {
@@ -184,10 +191,9 @@ bool RankLines::heard(size_t rank, int fd) {
       sure_[rank] = 1;
       continue;
     }
-    // Reset: there was something that the other end had not read. Other errors are the network's,
-    // and say nothing of the rank; nor does a line that never was one.
-    const bool closed = n == 0 || (n < 0 && errno == ECONNRESET);
-    if (closed && sure_[rank] != 0) {
+    // Errors are the network's, and say nothing of the rank: a firewall resets what is idle. Nor
+    // does the end of a line that never was one.
+    if (n == 0 && sure_[rank] != 0) {
       ended_[rank] = 1;
       any_ = true;
     }
@@ -209,6 +215,10 @@ void RankLines::look() {
     silent_.push_back(std::exchange(lines_[of[i]], -1));  // open: the other end would take it for
                                                           // this process's
   }
+}
+
+bool RankLines::lacks(int rank) const {
+  return !lacks_.empty() && lacks_[static_cast<size_t>(rank)] != 0;
 }
 
 bool RankLines::has(int rank) {

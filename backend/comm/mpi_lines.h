@@ -33,13 +33,14 @@ class RankLines {
   // cannot reach each other within two seconds have no line, and none is who does not bid the
   // caller welcome: it had no room, or took it for somebody else.
   void connect(int rank, const std::vector<Number>& numbers, const std::vector<char>& far);
-  // Lines are missing since this process may open no more descriptors.
-  [[nodiscard]] bool short_of_descriptors() const { return short_; }
+  // There is no line to that rank since this process may open no more descriptors.
+  [[nodiscard]] bool lacks(int rank) const;
   // Whether there is, or was, a line to that rank.
   [[nodiscard]] bool has(int rank);
   // This process ends in an orderly way, or has told why: its end is none that others must name.
   void say_goodbye();
-  // Whether that rank's process has ended without a goodbye; any rank's.
+  // Whether that rank's process has ended without a goodbye; any rank's. A line that the network
+  // breaks (a reset, no route) is not looked at any more, and says nothing of the rank.
   bool ended(int rank);
   bool any_ended();
 
@@ -55,7 +56,9 @@ class RankLines {
   std::vector<int> silent_;  // sockets that have
   std::vector<char> sure_;   // by rank: it has called, or bid this one welcome
   std::vector<char> ended_;  // by rank
-  bool any_ = false, short_ = false;
+  std::vector<char> lacks_;  // by rank
+  bool any_ = false;
+  bool deaf_ = false;  // no descriptors for being called
 };
 
 }  // namespace cad::backend

@@ -197,7 +197,7 @@ bool MpiPeers::tell(const std::string& why) {
   const std::lock_guard lock(session_.mpi);
   if (told_) return false;
   told_ = true;
-  if (session_.usable()) session_.tell(why);  // else the others see it as this process does
+  session_.tell(why);
   return true;
 }
 

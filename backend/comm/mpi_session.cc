@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -120,15 +121,18 @@ MpiSession::MpiSession(double limit) : limit_s(limit) {
   exchange_hosts();
 }
 
-// Names of all ranks' hosts, and how many have the affinity mask of this one on its host.
+// Names of all ranks' hosts, who uses the same cores (an affinity mask of one host), and the least
+// that a rank has.
 void MpiSession::exchange_hosts() {
   struct Place {
     char host[MPI_MAX_PROCESSOR_NAME + 1] = {};
     uint64_t cores = 7, pids = 0;
     int64_t pid = ::getpid();
+    HostFigures has;
     RankLines::Number number;
   } mine;
   mine.number = lines.listen();
+  mine.has = own_host();
   int length = 0;
   MPI_Get_processor_name(mine.host, &length);
   cpu_set_t set;
@@ -140,28 +144,36 @@ void MpiSession::exchange_hosts() {
   mine.pids = pids_known_as(mine.host);
   std::vector<Place> all(static_cast<size_t>(ranks));
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-  sharing = 0;
+  std::map<std::pair<std::string, uint64_t>, int> users;  // ranks, by the cores that they use
+  for (const Place& place : all) ++users[{place.host, place.cores}];
+  sharing = users[{mine.host, mine.cores}];
   std::vector<RankLines::Number> numbers;
-  std::vector<char> far;
-  bool no_descriptors = false;
+  std::vector<char> far, unwatched;  // unwatched: for want of descriptors
+  least = mine.has;
   for (const Place& place : all) {
     hosts.emplace_back(place.host);
-    if (hosts.back() == mine.host && place.cores == mine.cores) ++sharing;
+    least.cores = std::min(least.cores, place.has.cores);
+    least.rank_cores =
+        std::min(least.rank_cores, place.has.cores / users[{place.host, place.cores}]);
+    least.memory = std::min(least.memory, place.has.memory);
+    least.lanes = std::min(least.lanes, place.has.lanes);
     const bool near = mine.pids != 0 && place.pids == mine.pids && place.pid != mine.pid;
     watched.push_back(near ? watch(place.pid) : -1);
-    no_descriptors |= near && watched.back() < 0 && (errno == EMFILE || errno == ENFILE);
+    const bool none = near && watched.back() < 0 && (errno == EMFILE || errno == ENFILE);
+    unwatched.push_back(none ? 1 : 0);
     numbers.push_back(place.number);
     far.push_back(watched.back() < 0 && static_cast<int>(far.size()) != rank ? 1 : 0);
   }
   lines.connect(rank, numbers, far);
-  name_what_lacks(no_descriptors || lines.short_of_descriptors());
+  name_what_lacks(unwatched);
 }
 
-void MpiSession::name_what_lacks(bool no_descriptors) const {
-  if (!no_descriptors) return;
+void MpiSession::name_what_lacks(const std::vector<char>& unwatched) {
   int missing = 0;
-  for (int r = 0; r < ranks; ++r)
-    missing += r != rank && watched[static_cast<size_t>(r)] < 0 && !lines.has(r) ? 1 : 0;
+  for (int r = 0; r < ranks; ++r) {
+    const bool none = unwatched[static_cast<size_t>(r)] != 0 && !lines.has(r);
+    missing += none || lines.lacks(r) ? 1 : 0;
+  }
   if (missing == 0) return;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -172,7 +184,9 @@ void MpiSession::name_what_lacks(bool no_descriptors) const {
 }
 
 void MpiSession::tell(const std::string& why) {
-  failed_ = true;
+  if (!reason_) reason_ = why;
+  told_ = true;
+  if (!usable()) return;  // the others see it as this process does
   texts.push_back(why.substr(0, kMostText));
   const std::string& text = texts.back();
   for (int r = 0; r < ranks; ++r) {
@@ -193,7 +207,7 @@ std::optional<std::string> MpiSession::told() {
   std::string why(static_cast<size_t>(count), ' ');
   MPI_Recv(why.data(), count, MPI_CHAR, status.MPI_SOURCE, kFailureTag, MPI_COMM_WORLD,
            MPI_STATUS_IGNORE);
-  failed_ = true;
+  if (!reason_) reason_ = why;
   return why;
 }
 
@@ -219,15 +233,17 @@ void MpiSession::end() {
   std::string gone;
   for (bool begun = false;;) {
     const double now = running.seconds() + 1e-9;
+    bool known = false;
     {
       const std::lock_guard lock(mpi);
+      if (usable() && !reason_) told();  // the first is enough: several may fail at once
+      known = reason_.has_value();
+      if (known && !passed_on) {
+        say(*reason_);
+        std::this_thread::sleep_for(told_ ? kToSee : kToAbort);
+        std::_Exit(kExitRunFailed);
+      }
       if (usable()) {
-        // not what it knows and has said: several may fail at once
-        if (const auto why = failed_ ? std::nullopt : told()) {
-          say(*why);
-          std::this_thread::sleep_for(kToAbort);
-          std::_Exit(kExitRunFailed);
-        }
         if (!std::exchange(begun, true)) MPI_Ibarrier(MPI_COMM_WORLD, &all);
         int done = 0;
         MPI_Test(&all, &done, MPI_STATUS_IGNORE);
@@ -239,6 +255,10 @@ void MpiSession::end() {
         if (r != rank && ended(r)) gone += (gone.empty() ? "" : ", ") + name_of(r);
       if (!gone.empty()) missed = now;
     } else if (now - missed > kToCome) {
+      if (known) {  // that is why they have ended
+        lines.say_goodbye();
+        return;
+      }
       say(gone + " ended without a word: killed, or crashed");
       std::this_thread::sleep_for(kToSee);
       std::_Exit(kExitRunFailed);

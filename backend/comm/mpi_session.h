@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -15,12 +16,14 @@
 #include <vector>
 
 #include "backend/comm/mpi_lines.h"
+#include "backend/comm/mpi_world.h"
 
 namespace cad::backend {
 
 struct MpiSession {
   int rank = 0, ranks = 1;
-  int sharing = 1;  // ranks with the host and the affinity mask of this one, itself included
+  int sharing = 1;    // ranks with the host and the affinity mask of this one, itself included
+  HostFigures least;  // of all ranks
   bool serialized = false;
   double limit_s;                  // of MPI's start and end
   std::vector<std::string> hosts;  // by rank
@@ -42,18 +45,24 @@ struct MpiSession {
   // Whether MPI may be called. Not when a rank of another host has ended: its transport may end
   // this process then, before it has said why.
   [[nodiscard]] bool usable() const { return !lines.any_ended(); }
-  // Tells all other ranks why this one cannot go on: MpiPeers hears it. `mpi` is held.
+  // Tells all other ranks why this one cannot go on: MpiPeers hears it, as long as MPI may be
+  // called. `mpi` is held.
   void tell(const std::string& why);
   // What a rank has told, if one has; `mpi` is held.
   std::optional<std::string> told();
+  // Somebody in this process knows of the failure and says it: who failed, or asked for it. What
+  // came when nobody asked any more is left to end().
+  std::atomic<bool> passed_on{false};
   // This process's last part: MPI ends when all ranks are there. Where one of them fails or ends
-  // without a word meanwhile, this one says so and ends with status 1.
+  // without a word, this one says so and ends with status 1. Where a failure has been said and the
+  // others are gone, it returns, and the process ends with the status that it has.
   void end();
 
  private:
-  bool failed_ = false;  // this process has told, or been told; under `mpi`
+  std::optional<std::string> reason_;  // the first failure that this rank told or was told
+  bool told_ = false;                  // by this one; both under `mpi`
   void exchange_hosts();
-  void name_what_lacks(bool no_descriptors) const;
+  void name_what_lacks(const std::vector<char>& unwatched);
 };
 
 // The process's session; nullptr before mpi_session().

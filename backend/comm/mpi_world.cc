@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 
+#include "backend/cpu/thread_pool.h"
+#include "backend/jit.h"
+#include "backend/run_memory.h"
 #include "base/check.h"
 #include "base/unexpected.h"
 
@@ -32,10 +35,18 @@ bool mpi_launched() {
   return false;
 }
 
+HostFigures own_host() {
+  const int cores = ThreadPool::available_cores();
+  return {cores, cores, RunMemory::machine_bytes(), host_lanes()};
+}
+
 #ifndef COLAUTO_MPI
 
 bool mpi_available() {
   return false;
+}
+HostFigures least_host() {
+  return own_host();
 }
 Status mpi_start(double) {
   Diagnostic d = make_error(DiagId::E0504, "this build has no MPI", kExitUsage);
@@ -142,9 +153,14 @@ class MpiWorld : public World {
     return fmt::format("device {} ({})", device, session_.name_of(rank_of(device)));
   }
   void fail(const std::string& why) override {
+    session_.passed_on = true;
     if (peers_.tell(why)) local_.fail(why);
   }
-  [[nodiscard]] std::optional<std::string> failure() const override { return local_.failure(); }
+  [[nodiscard]] std::optional<std::string> failure() const override {
+    auto why = local_.failure();
+    if (why) session_.passed_on = true;
+    return why;
+  }
 
  private:
   // What the local members of one group share while a collective runs.
@@ -398,6 +414,9 @@ int mpi_ranks() {
 int mpi_sharing_ranks() {
   return started_mpi_session() == nullptr ? 1 : started_mpi_session()->sharing;
 }
+HostFigures least_host() {
+  return started_mpi_session() == nullptr ? own_host() : started_mpi_session()->least;
+}
 
 Status mpi_start(double timeout_s) {
   if (mpi_session(kCommPatience * timeout_s).serialized) return Ok{};
@@ -411,6 +430,7 @@ Result<std::unique_ptr<World>> make_mpi_world(int devices_per_rank, double timeo
     return std::unique_ptr<World>(std::make_unique<MpiWorld>(session, devices_per_rank, timeout_s));
   } catch (const std::exception& e) {  // the others must not wait for what will not come
     const std::lock_guard lock(session.mpi);
+    session.passed_on = true;
     session.tell(fmt::format("{}: {}", session.name_of(session.rank), unexpected_text(e)));
     throw;
   }

@@ -217,6 +217,29 @@ void test_late_death(std::unique_ptr<World>& world) {
   }
 }
 
+// The others have done their part and hear of it before they leave, but do not ask.
+void test_unasked_failure(std::unique_ptr<World>& world) {
+  using namespace std::chrono_literals;
+  if (mpi_rank() == 1) {
+    world->fail("device 1 (rank 1): the disk is full");
+    std::this_thread::sleep_for(2s);
+    mpi_abort(7);
+  }
+  std::this_thread::sleep_for(500ms);
+  world.reset();
+}
+
+// Rank 1 fails and leaves with its own status; the others end all.
+void test_left_alone(std::unique_ptr<World>& world) {
+  if (mpi_rank() == 1) {
+    world->fail("device 1 (rank 1): the disk is full");
+    world.reset();
+    return;
+  }
+  while (!world->failure()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  mpi_abort(5);
+}
+
 // The others have done their part, rank 1 cannot do its own.
 void test_late_failure(std::unique_ptr<World>& world) {
   if (mpi_rank() == 1) {
@@ -244,6 +267,8 @@ int main(int argc, char** argv) {
   if (test == "stopped") test_stopped(**world);
   if (test == "slow") test_slow(**world);
   if (test == "late-death") test_late_death(*world);
+  if (test == "unasked-failure") test_unasked_failure(*world);
+  if (test == "left-alone") test_left_alone(*world);
   if (test == "late-failure") test_late_failure(*world);
   return failures == 0 ? 0 : 1;
 }

@@ -97,6 +97,11 @@ struct Callee {
     if (line >= 0) ::close(line);
     line = -1;
   }
+  void reset() {  // as a firewall does that has forgotten the connection
+    const linger at_once{1, 0};
+    EXPECT_EQ(::setsockopt(line, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    hang_up();
+  }
   RankLines caller;
   int fd = -1, line = -1;
 };
@@ -118,6 +123,16 @@ TEST(RankLines, AWelcomeMakesALine) {
   EXPECT_TRUE(soon([&] { return welcomes.caller.ended(1); }));
 }
 
+TEST(RankLines, ALineThatTheNetworkBreaksIsNobodysEnd) {
+  Callee lives;
+  lives.say('w');
+  EXPECT_TRUE(soon([&] { return lives.caller.has(1); }));
+  lives.reset();
+  a_moment();
+  EXPECT_FALSE(lives.caller.any_ended());
+  EXPECT_TRUE(lives.caller.has(1));
+}
+
 TEST(RankLines, AllThatWasSaidIsHeardAtOnce) {
   Callee leaves, ends;
   leaves.say('w');
@@ -130,14 +145,14 @@ TEST(RankLines, AllThatWasSaidIsHeardAtOnce) {
   EXPECT_TRUE(ends.caller.ended(1));
 }
 
-// No more descriptors for this process, until it goes.
+// No more descriptors for this process than `more`, until it goes.
 struct NoDescriptors {
-  NoDescriptors() {
+  explicit NoDescriptors(int more = 0) {
     ::getrlimit(RLIMIT_NOFILE, &before);
     const int next = ::dup(0);
     ::close(next);
     rlimit less = before;
-    less.rlim_cur = static_cast<rlim_t>(next);
+    less.rlim_cur = static_cast<rlim_t>(next + more);
     ::setrlimit(RLIMIT_NOFILE, &less);
   }
   ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
@@ -150,7 +165,9 @@ TEST(RankLines, WithoutDescriptorsThereAreNoLines) {
     const NoDescriptors limit;
     EXPECT_EQ(none.listen().port, 0);
   }
-  EXPECT_TRUE(none.short_of_descriptors());
+  RankLines first;
+  none.connect(1, {here(first.listen()), {}}, {1, 0});
+  EXPECT_TRUE(none.lacks(0));
   // who calls, and who is called
   for (const bool calls : {true, false}) {
     RankLines a, b;
@@ -163,12 +180,26 @@ TEST(RankLines, WithoutDescriptorsThereAreNoLines) {
       const NoDescriptors limit;
       a.connect(0, numbers, {0, 1});
     }
-    EXPECT_EQ(a.short_of_descriptors(), calls);
-    EXPECT_EQ(b.short_of_descriptors(), !calls);
+    EXPECT_EQ(a.lacks(1), calls);
+    EXPECT_EQ(b.lacks(0), !calls);
     a_moment();
     EXPECT_FALSE(a.has(1) || b.has(0));
     EXPECT_FALSE(a.any_ended() || b.any_ended()) << calls;
   }
+}
+
+// The welcome of the rank that was called may come later: nothing lacks there.
+TEST(RankLines, OnlyWhatWasNotOpenedLacks) {
+  RankLines caller, called, another;
+  const Numbers numbers = {here(caller.listen()), here(called.listen()), here(another.listen())};
+  {
+    const NoDescriptors limit(1);
+    caller.connect(0, numbers, {0, 1, 1});
+  }
+  EXPECT_FALSE(caller.has(1));
+  EXPECT_FALSE(caller.lacks(0));
+  EXPECT_FALSE(caller.lacks(1));
+  EXPECT_TRUE(caller.lacks(2));
 }
 
 }  // namespace

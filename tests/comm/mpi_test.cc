@@ -75,6 +75,19 @@ TEST(Mpi, AFailureAfterOthersHaveDoneTheirPartReachesThem) {
   EXPECT_EQ(under_mpirun(3, "late-failure 1", &messages), 7) << messages;
   EXPECT_EQ(times(messages, "error[E1001]: device 1 (rank 1): the disk is full"), 2) << messages;
 }
+// They hear it while nobody asks any more: it is said at their end.
+TEST(Mpi, AFailureThatNobodyAsksForIsSaid) {
+  std::string messages;
+  EXPECT_EQ(under_mpirun(3, "unasked-failure 1", &messages), 7) << messages;
+  EXPECT_EQ(times(messages, "error[E1001]: device 1 (rank 1): the disk is full"), 2) << messages;
+  EXPECT_EQ(times(messages, "ended without a word"), 0) << messages;
+}
+// The others end because of what it has told, and are not accused of it.
+TEST(Mpi, WhoHasFailedIsNotLeftByTheOthers) {
+  std::string messages;
+  EXPECT_EQ(under_mpirun(3, "left-alone 1", &messages), 5) << messages;
+  EXPECT_EQ(times(messages, "ended without a word"), 0) << messages;
+}
 
 }  // namespace
 

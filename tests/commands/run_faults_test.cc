@@ -1,6 +1,7 @@
 // What happens to a run on several devices when one of them fails, stops, is not like the others or
 // is told to end: every rank ends in time and says who and why, no process is left, and the last
 // complete checkpoint goes on. Threads and ranks. The collectives' own failures: tests/comm.
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 
@@ -404,6 +405,49 @@ TEST_F(RunFaults, TheDiskFillsAtASave) {
     EXPECT_EQ(::umount((folder_ / "disk").c_str()), 0);
     expect_gone_and_resumable("a full disk", "--devices 3 --plan dp --set steps=80");
   }
+}
+
+// Rank 0 alone writes the trace, when all have done their part.
+TEST_F(RunFaults, ARankFailsAfterTheLastStep) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  const Output out =
+      run_ranks(2, "run net.cad --quiet --steps 1 --devices 2 --plan dp --trace /dev/full");
+  EXPECT_EQ(out.status, 1) << out.err;
+  EXPECT_TRUE(contains(messages(0), "error[E0602]: cannot write")) << messages(0);
+  EXPECT_TRUE(contains(messages(1), "error[E1001]: device 0 (rank 0)")) << messages(1);
+  EXPECT_FALSE(contains(messages(0) + messages(1), "ended without a word"))
+      << messages(0) << messages(1);
+  EXPECT_EQ(processes(), "");
+}
+
+// As on hosts of different sizes: what a device needs depends on its threads, and all ranks come to
+// one program.
+TEST_F(RunFaults, RanksWithFewerCores) {
+  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  std::vector<std::string> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(std::to_string(core));
+  }
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  write("bound.sh", "#!/bin/sh\ncores=" + cores[0] + "," + cores[1] +
+                        "\n[ $OMPI_COMM_WORLD_RANK = 1 ] && cores=" + cores[0] +
+                        "\nexec taskset -c $cores \"$@\"\n");
+  const std::string line = "run net.cad --quiet --devices 2 --plan dp --set T=96 ";
+  const auto peak = [&](const std::string& flags, const std::string& prefix = "") {
+    const Output out = run(line + "--dry-run --json " + flags, prefix);
+    EXPECT_EQ(out.status, 0) << out.err;
+    return json::parse(out.out).at("predicted_peak_bytes").get<int64_t>();
+  };
+  const int64_t least = peak("--threads-per-device 1");
+  EXPECT_GT(peak("--threads-per-device 2"), least);
+  EXPECT_EQ(peak("", std::string(kMpi) + "-n 2 sh bound.sh"), least);
+  // `auto`, which asks what the machine is, too
+  const std::string any = "run net.cad --quiet --devices 2 --steps 1 --overwrite --plan auto";
+  const Output out = run(any, std::string(kMpi) + "-n 2 sh bound.sh");
+  EXPECT_EQ(out.status, 0) << out.err;
 }
 
 // Where nothing can be saved, nothing begins, at any rank.
