@@ -362,7 +362,7 @@ bool MpiWorld::run(int device, std::span<const Move> moves, uint64_t sequence) {
   const int n = call.size(), me = call.index_of(device);
   const bool leads = here.members.front() == device;
   Shared& s = shared(call.members);
-  const Inside inside(s, *this);
+  const Inside inside(s, local_);
   s.posts[static_cast<size_t>(me)] = moves;
   const auto meet = [&] { return local_.run(device, here, sequence, nullptr, nullptr); };
   std::vector<Source> sources(static_cast<size_t>(n));
