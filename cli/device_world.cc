@@ -28,9 +28,12 @@ double timeout() {
   return seconds > 0 ? seconds : backend::kCommTimeout;
 }
 
-// The others, who have been told, hear of it and say what they know; then all end.
-[[noreturn]] void end_all(int status) {
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+// The others, who have been told, hear of it and say what they know within so many seconds; then
+// all end. They leave that to who has failed, so that all end with its status.
+[[noreturn]] void end_all(int status, double to_say = 1) {
+  constexpr double kToEnd = 3;
+  const double wait = backend::mpi_was_told() ? kToEnd : to_say;
+  std::this_thread::sleep_for(std::chrono::duration<double>(wait));
   backend::mpi_abort(status);
 }
 
@@ -38,7 +41,7 @@ Result<std::unique_ptr<backend::World>> mpi_world(int devices_per_rank) {
   try {
     return backend::make_mpi_world(devices_per_rank, timeout());
   } catch (const std::exception& bug) {
-    end_all(report_unexpected(bug));
+    end_all(report_unexpected(bug), 2);  // the others have yet to plan
   }
 }
 

@@ -57,6 +57,8 @@ struct MpiSession {
   // without a word, this one says so and ends with status 1. Where a failure has been said and the
   // others are gone, it returns, and the process ends with the status that it has.
   void end();
+  // Another rank was the first to tell of a failure; `mpi` is held.
+  [[nodiscard]] bool was_told() const { return reason_ && !told_; }
 
  private:
   std::optional<std::string> reason_;  // the first failure that this rank told or was told

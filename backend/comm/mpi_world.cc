@@ -48,6 +48,9 @@ bool mpi_available() {
 HostFigures least_host() {
   return own_host();
 }
+bool mpi_was_told() {
+  return false;
+}
 Status mpi_start(double) {
   Diagnostic d = make_error(DiagId::E0504, "this build has no MPI", kExitUsage);
   d.help("install libopenmpi-dev and openmpi-bin and build again");
@@ -413,6 +416,11 @@ int mpi_ranks() {
 }
 int mpi_sharing_ranks() {
   return started_mpi_session() == nullptr ? 1 : started_mpi_session()->sharing;
+}
+bool mpi_was_told() {
+  if (started_mpi_session() == nullptr) return false;
+  const std::lock_guard lock(started_mpi_session()->mpi);
+  return started_mpi_session()->was_told();
 }
 HostFigures least_host() {
   return started_mpi_session() == nullptr ? own_host() : started_mpi_session()->least;

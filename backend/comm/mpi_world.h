@@ -38,6 +38,8 @@ struct HostFigures {
 };
 HostFigures least_host();  // of all ranks; of this process before MPI has started
 HostFigures own_host();
+// Another rank has told this one why it cannot go on.
+bool mpi_was_told();
 // Ends every rank now, with this status. For failures: a rank that is stuck would keep the job.
 [[noreturn]] void mpi_abort(int status);
 

@@ -52,6 +52,7 @@ struct Two {
 TEST(RankLines, TellWhoseProcessHasEnded) {
   Two caller_stays, called_stays;
   EXPECT_TRUE(soon([&] { return caller_stays.a->has(1) && caller_stays.b->has(0); }));
+  EXPECT_TRUE(soon([&] { return called_stays.a->has(1); }));  // nothing is left unread
   EXPECT_FALSE(caller_stays.a->any_ended() || caller_stays.b->any_ended());
   caller_stays.b.reset();
   EXPECT_TRUE(soon([&] { return caller_stays.a->ended(1); }));

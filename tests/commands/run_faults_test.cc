@@ -420,6 +420,25 @@ TEST_F(RunFaults, ARankFailsAfterTheLastStep) {
   EXPECT_EQ(processes(), "");
 }
 
+const char* const kAttention = R"(dim B, T = 512, S = T, D = 32, H = 2, K = D / H
+model Net(x: [B, T, D]) -> [B, T, D] {
+  param Wq, Wk, Wv : [D, H, K] = normal(0.3)
+  param Wo         : [H, K, D] = normal(0.3)
+  q = x @[D] Wq
+  k = (x @[D] Wk)[T -> S]
+  v = (x @[D] Wv)[T -> S]
+  s = q @[K] k / sqrt(K)
+  p = softmax[S](causal[T, S](s))
+  return p @[S] v @[H, K] Wo
+}
+train net {
+  data: synthetic(x: f32[B, T, D], y: f32[B, T, D])
+  loss: mse(Net(x), y)
+  optimizer: sgd(lr: 1e-3)
+  B: 2, steps: 1
+}
+)";
+
 // As on hosts of different sizes: what a device needs depends on its threads, and all ranks come to
 // one program.
 TEST_F(RunFaults, RanksWithFewerCores) {
@@ -435,7 +454,8 @@ TEST_F(RunFaults, RanksWithFewerCores) {
   write("bound.sh", "#!/bin/sh\ncores=" + cores[0] + "," + cores[1] +
                         "\n[ $OMPI_COMM_WORLD_RANK = 1 ] && cores=" + cores[0] +
                         "\nexec taskset -c $cores \"$@\"\n");
-  const std::string line = "run net.cad --quiet --devices 2 --plan dp --set T=96 ";
+  write("wide.cad", kAttention);
+  const std::string line = "run wide.cad --quiet --devices 2 --plan dp ";
   const auto peak = [&](const std::string& flags, const std::string& prefix = "") {
     const Output out = run(line + "--dry-run --json " + flags, prefix);
     EXPECT_EQ(out.status, 0) << out.err;
@@ -445,7 +465,7 @@ TEST_F(RunFaults, RanksWithFewerCores) {
   EXPECT_GT(peak("--threads-per-device 2"), least);
   EXPECT_EQ(peak("", std::string(kMpi) + "-n 2 sh bound.sh"), least);
   // `auto`, which asks what the machine is, too
-  const std::string any = "run net.cad --quiet --devices 2 --steps 1 --overwrite --plan auto";
+  const std::string any = "run wide.cad --quiet --devices 2 --plan auto";
   const Output out = run(any, std::string(kMpi) + "-n 2 sh bound.sh");
   EXPECT_EQ(out.status, 0) << out.err;
 }

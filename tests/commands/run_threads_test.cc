@@ -52,7 +52,7 @@ TEST_F(RunThreads, ARank) {
     done = out.status == 0;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << threads;
     const std::string both = std::to_string(threads) + ": " + messages(0) + messages(1) + out.err;
-    if (contains(messages(1), kNoThread)) EXPECT_EQ(out.status, 1) << both;
+    EXPECT_TRUE(out.status == 1 || !contains(messages(1), kNoThread)) << out.status << both;
     if (contains(messages(1), kNoThread) && contains(messages(0), kNoThread)) ++named;
     EXPECT_NE(out.status, 124) << both;  // the time of kMpi
     EXPECT_FALSE(contains(both, "ended without a word")) << both;
