@@ -57,7 +57,7 @@ std::string plan_line(const backend::Trainer& trainer) {
 }
 
 void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
-                   const std::string& folder) {
+                   const std::optional<planner::Plan>& plan, const std::string& folder) {
   const ir::TrainSpec& spec = trainer.spec();
   const backend::DataSet& data = trainer.data();
   const backend::MemoryReport memory = trainer.memory();
@@ -77,6 +77,8 @@ void print_dry_run(const CommonOptions& common, const backend::Trainer& trainer,
         {"rows", data.endless() ? nlohmann::ordered_json() : nlohmann::ordered_json(rows)},
         {"steps_per_epoch",
          data.endless() ? nlohmann::ordered_json() : nlohmann::ordered_json(rows / per_step)},
+        {"predicted_step_s",
+         plan ? nlohmann::ordered_json(plan->predicted.step_s) : nlohmann::ordered_json()},
         {"predicted_peak_bytes", memory.total},
         {"parameter_bytes", memory.parameters + memory.average},
         {"optimizer_bytes", memory.optimizer},
@@ -171,7 +173,7 @@ int run_in(const RunOptions& own, const CommonOptions& common, const DeviceWorld
   }
   if (common.dry_run) {
     if (!world.speaks) return kExitOk;
-    print_dry_run(common, *trainer, options.save_folder);
+    print_dry_run(common, *trainer, planned->plan, options.save_folder);
     program.timings.report(common);
     print_pass_times(common, passes);
     return kExitOk;

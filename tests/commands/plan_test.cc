@@ -2,6 +2,7 @@
 // program's mesh and plan sections, and input that is wrong in every way that was thought of. What
 // the plans are: tests/planner.
 #include <chrono>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -188,6 +189,49 @@ TEST_F(PlanCommand, WhyTakesLoopsAndIterations) {
   expect(at + "--json --diff p.json", 2, "do not go together");
   write("p.json", plan(at + "--json").out);
   expect("--plan p.json --why h", 2, "`--why` is not for a saved plan");
+}
+
+// Of an op: how it is split, what that costs, three rivals with what they cost more, and what would
+// have to change for the first of them.
+TEST_F(PlanCommand, WhyNamesCostsThreeRivalsAndWhatWouldFlip) {
+  const std::string at = "--cluster dgx_a100 --gpus 8 --set B=65536 ";
+  const Output made = plan(at + "--json");
+  ASSERT_EQ(made.status, 0) << made.err;
+  const json document = json::parse(made.out);
+  ASSERT_GT(document["devices"], 1);
+  std::set<std::string> products;
+  for (const json& op : document["ops"]) {
+    if (op["op"] == "contract") products.insert(op["path"]);
+  }
+  ASSERT_GE(products.size(), 2U);
+  for (const std::string& path : products) {
+    const Output out = plan(at + "--why '" + path + "'");
+    ASSERT_EQ(out.status, 0) << out.err;
+    std::istringstream lines(out.out);
+    int costs = 0, heads = 0, rivals = 0, flips = 0, titles = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (line[0] != ' ') {
+        if (++titles > 1) break;  // the product; its bias and parameters follow
+        EXPECT_TRUE(contains(line, ": contract")) << out.out;
+      } else if (line.rfind("    each: compute ", 0) == 0) {
+        ++costs;
+        EXPECT_TRUE(contains(line, " us") || contains(line, " ms") || contains(line, " s")) << line;
+      } else if (line == "  next best") {
+        ++heads;
+      } else if (line.rfind("    ", 0) == 0 && heads == 1) {
+        ++rivals;
+        EXPECT_TRUE(contains(line, ": step +") || contains(line, ": step -")) << line;
+        EXPECT_TRUE(contains(line, ", peak ") && contains(line, "iB")) << line;
+      } else if (line.rfind("  the first ", 0) == 0 || line.rfind("  no change ", 0) == 0) {
+        ++flips;
+        EXPECT_EQ(rivals, 3) << out.out;
+      }
+    }
+    EXPECT_GE(costs, 1) << out.out;
+    EXPECT_EQ(heads, 1) << out.out;
+    EXPECT_EQ(rivals, 3) << out.out;
+    EXPECT_EQ(flips, 1) << out.out;
+  }
 }
 
 // Layers that are called several times, in a loop and after it, by a model that the loss mentions

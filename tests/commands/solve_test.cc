@@ -15,18 +15,33 @@ using nlohmann::json;
 
 const std::string kData = COLAUTO_SOURCE_DIR "/tests/solver/data/";
 
+bool has_solution(const json& result) {
+  const std::string status = result.value("status", "");
+  return status == "optimal" || status == "within the gap" ||
+         status == "time limit, with a solution";
+}
+
 class SolveCommand : public Commands {
  protected:
-  // Runs with --json, checks the document's form and recomputes it.
+  // Whether the other program agrees with what result.json says of the file.
+  bool recomputed(const std::string& file) const {
+    const std::string script = "python3 '" COLAUTO_SOURCE_DIR "/tests/solver/recompute.py' '" +
+                               file + "' '" + (folder_ / "result.json").string() + "' 2>&1";
+    return std::system(script.c_str()) == 0;
+  }
+  // Runs with --json, checks the document's form and exit status, and recomputes it.
   json solved(const std::string& file, const std::string& flags) {
     const Output output = run("solve '" + file + "' --json " + flags);
     const json result = json::parse(output.out, nullptr, false);
     EXPECT_TRUE(result.is_object()) << output.out << output.err;
     if (!result.is_object()) return json::object();
+    EXPECT_EQ(output.status, has_solution(result)               ? 0
+                             : result["status"] == "infeasible" ? 3
+                                                                : 1)
+        << result["status"];
+    EXPECT_EQ(result["cost"].is_number(), has_solution(result)) << output.out.substr(0, 300);
     write("result.json", output.out);
-    const std::string script = "python3 '" COLAUTO_SOURCE_DIR "/tests/solver/recompute.py' '" +
-                               file + "' '" + (folder_ / "result.json").string() + "'";
-    EXPECT_EQ(std::system(script.c_str()), 0) << output.out.substr(0, 300);
+    EXPECT_TRUE(recomputed(file)) << output.out.substr(0, 300);
     return result;
   }
 };
@@ -63,6 +78,7 @@ TEST_F(SolveCommand, OptimalAndCheckedByAnotherProgram) {
   const json result = solved(kData + "layers.json", "");
   expect_schema(result);
   EXPECT_EQ(result["status"], "optimal");
+  ASSERT_TRUE(result["cost"].is_number());
   EXPECT_EQ(result["cost"], result["bound"]);
   EXPECT_LE(result["peak_bytes"], result["budget_bytes"]);
   json packed = solved(kData + "layers.json.gz", "");
@@ -73,6 +89,86 @@ TEST_F(SolveCommand, OptimalAndCheckedByAnotherProgram) {
   EXPECT_TRUE(contains(text.out, "status  optimal\n")) << text.out;
   const Output piped = run("solve - <'" + kData + "layers.json.gz'");
   EXPECT_EQ(piped.status, 0) << piped.err;
+}
+
+// The other program is a check: it refuses a result that is wrong in any one place.
+TEST_F(SolveCommand, WhatIsWrongIsNotRecomputed) {
+  const std::string file = kData + "layers.json";
+  const json result = solved(file, "");
+  ASSERT_TRUE(has_solution(result));
+  const auto agrees = [&](const json& other) {
+    write("result.json", other.dump());
+    return recomputed(file);
+  };
+  EXPECT_TRUE(agrees(result));
+  const auto changed = [&](const char* key, const json& value) {
+    json other = result;
+    other[key] = value;
+    return agrees(other);
+  };
+  EXPECT_FALSE(changed("cost", result["cost"].get<double>() + 1));
+  EXPECT_FALSE(changed("cost", nullptr));
+  EXPECT_FALSE(changed("peak_bytes", result["peak_bytes"].get<int64_t>() - 1));
+  EXPECT_FALSE(changed("bound", result["cost"].get<double>() + 1));
+  EXPECT_FALSE(changed("bound", result["cost"].get<double>() - 1));  // and optimal
+  EXPECT_FALSE(changed("status", "infeasible"));
+  EXPECT_FALSE(changed("choices", json::array()));
+  json choices = result["choices"];
+  choices.erase(0);
+  EXPECT_FALSE(changed("choices", choices));
+  choices = result["choices"];
+  choices[0] = -1;  // Python would count from the end
+  EXPECT_FALSE(changed("choices", choices));
+  json none = result;
+  none["choices"] = json::array();
+  none["cost"] = nullptr;
+  EXPECT_FALSE(agrees(none));  // and a status that says there is one
+  none["status"] = "time limit, without a solution";
+  EXPECT_TRUE(agrees(none));
+}
+
+// Stopped before it begins: that is said, and is neither a success nor "infeasible".
+TEST_F(SolveCommand, OutOfTimeIsSaidAndIsNoSuccess) {
+  std::ifstream in(kData + "layers.json");
+  json problem = json::parse(in);
+  json& nodes = problem["problem"]["nodes"];
+  json& edges = problem["problem"]["edges"];
+  // a grid of near-equal choices with memory all through: nothing folds, nothing is decided soon
+  constexpr int kSide = 24, kChoices = 8;
+  nodes = {{"intervals", json::array()}, {"costs", json::array()}, {"usages", json::array()}};
+  edges = {{"nodes", json::array()}, {"costs", json::array()}};
+  int random = 1;
+  const auto next = [&](int below) { return (random = (random * 1103 + 12345) % 100'003) % below; };
+  for (int i = 0; i < kSide * kSide; ++i) {
+    json costs = json::array(), usages = json::array(), pairs = json::array();
+    for (int k = 0; k < kChoices; ++k) {
+      usages.push_back(next(100));
+      costs.push_back(100 - usages.back().get<int>() + next(20));
+    }
+    nodes["intervals"].push_back({i, i + 2 * kSide});
+    nodes["costs"].push_back(costs);
+    nodes["usages"].push_back(usages);
+    for (const int other : {i % kSide == 0 ? -1 : i - 1, i - kSide}) {
+      if (other < 0) continue;
+      pairs = json::array();
+      for (int k = 0; k < kChoices * kChoices; ++k) pairs.push_back(next(50));
+      edges["nodes"].push_back({other, i});
+      edges["costs"].push_back(pairs);
+    }
+  }
+  problem["problem"]["usage_limit"] = 60 * kSide;
+  write("hard.json", problem.dump());
+  const std::string file = (folder_ / "hard.json").string();
+  const json none = solved(file, "--time 0");
+  EXPECT_EQ(none["status"], "time limit, without a solution");
+  const json some = solved(file, "--time 3");
+  EXPECT_EQ(some["status"], "time limit, with a solution");
+  EXPECT_GT(some["gap"], 0);
+  EXPECT_LE(some["seconds"], 3);
+  const Output text = run("solve hard.json --time 0");
+  EXPECT_EQ(text.status, 1);
+  EXPECT_TRUE(contains(text.out, "status  time limit, without a solution\n")) << text.out;
+  EXPECT_FALSE(contains(text.out, "infeasible")) << text.out;
 }
 
 TEST_F(SolveCommand, InfeasibleNamesTheLeastBudget) {
@@ -204,9 +300,16 @@ TEST_F(SolveCommand, PublicInstancesSlow) {
     RecordProperty(each.name, result["cost"].dump());
     EXPECT_LE(used.count(), each.seconds + 15.0);  // of them some for recomputing
     EXPECT_LE(result["seconds"], each.seconds);
+    // null is less than any number
+    ASSERT_TRUE(result["cost"].is_number()) << result["status"];
+    EXPECT_TRUE(has_solution(result)) << result["status"];
+    EXPECT_FALSE(result["choices"].empty());
     EXPECT_LE(result["cost"], each.most);
+    ASSERT_TRUE(result["budget_bytes"].is_number());
+    EXPECT_LE(result["peak_bytes"], result["budget_bytes"]);
     if (each.optimal) {
       EXPECT_EQ(result["status"], "optimal");
+      EXPECT_EQ(result["bound"], result["cost"]);
     }
   }
 }

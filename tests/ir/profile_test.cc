@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "tests/ir/pass_test_util.h"
+#include "tests/ir/transformer.h"
 
 namespace cad::ir {
 namespace {
@@ -18,9 +18,6 @@ int64_t value(const Profile& p, const Amount& amount, const Bindings& bindings) 
   const Size::Evaluated size = amount.size(p.graph).evaluate(bindings);
   EXPECT_TRUE(size.ok()) << text(p, amount) << ": " << size.detail;
   return size.value;
-}
-Size symbol(const char* name) {
-  return Size::symbol(name);
 }
 
 // p <- p - lr * g, with `states` unused but kept: what state takes is read off the graph.
@@ -129,74 +126,14 @@ TEST(Profile, OptimizerEntriesShareTheIterationsOfARepeat) {
   EXPECT_EQ(value(got, got.total.param_bytes, spec.bindings), 4 * 30);
 }
 
-// A pre-norm block in 16 bit with dropout, in a repeat: x + attention(norm(x)), x + mlp(norm(x)).
-struct Transformer {
-  Program p;
-  DimId B = p.dim("B", symbol("b")), T = p.dim("T", symbol("s")), S = p.dim("S", symbol("s")),
-        D = p.dim("D", symbol("h")), H = p.dim("H", symbol("a")),
-        K = p.dim("K", symbol("h") / symbol("a")), K2 = p.dim("K2", symbol("h") / symbol("a")),
-        F = p.dim("F", 4 * symbol("h")), L = p.dim("L", symbol("L"));
-
-  ValueId wide(Builder& b, ValueId x) { return b.cast(x, DType::kF32); }
-  ValueId half(Builder& b, ValueId x) { return b.cast(x, DType::kBF16); }
-  ValueId norm(Builder& b, ValueId x, ValueId gain) {
-    const ValueId f = wide(b, x);
-    const ValueId centred = b.sub(f, b.make(Op::kMean, {f}, dims_attr({D})));
-    const ValueId variance = b.make(Op::kMean, {b.mul(centred, centred)}, dims_attr({D}));
-    const ValueId scaled =
-        b.mul(centred, b.unary(Op::kRsqrt, b.add(variance, b.constant(1e-5, DType::kF32))));
-    return half(b, b.mul(scaled, gain));
-  }
-  ValueId dropped(Builder& b, ValueId x, const char* site, ValueId number) {
-    Attrs attrs;
-    attrs.scalar = 0.1;
-    attrs.site = site;
-    return b.make(Op::kDropout, {x, number}, attrs);
-  }
-  ValueId gelu(Builder& b, ValueId x) {
-    const auto c = [&](double v) { return b.constant(v, DType::kBF16); };
-    const ValueId erf = b.unary(Op::kErf, b.mul(x, c(0.7071067811865475)));
-    return b.mul(b.mul(x, c(0.5)), b.add(erf, c(1)));
-  }
-
-  Transformer() {
-    ValueId x = half(p.b, p.data("x", {B, T, D}));
-    Body body(p.g, L);
-    x = body.carry(x);
-    const auto param = [&](const char* path, std::vector<DimId> dims) {
-      dims.insert(dims.begin(), L);
-      return body.scan(p.input(std::string("h.{}.") + path, dims));
-    };
-    const ValueId g1 = param("g1", {D}), g2 = param("g2", {D});
-    const ValueId wq = param("wq", {D, H, K}), wk = param("wk", {D, H, K}),
-                  wv = param("wv", {D, H, K2}), wo = param("wo", {H, K2, D});
-    const ValueId w1 = param("w1", {D, F}), w2 = param("w2", {F, D});
-    Builder b = body.builder();
-    const ValueId n1 = norm(b, x, g1);
-    const ValueId q = contract(b, n1, half(b, wq), {D});
-    const ValueId k = renamed(b, contract(b, n1, half(b, wk), {D}), T, S);
-    const ValueId v = renamed(b, contract(b, n1, half(b, wv), {D}), T, S);
-    const ValueId s = b.mul(contract(b, q, k, {K}), b.constant(0.125, DType::kBF16));
-    const ValueId probs = b.make(Op::kSoftmax, {s}, dims_attr({S}));
-    ValueId y = contract(b, dropped(b, probs, "p", body.number), v, {S});
-    y = contract(b, y, half(b, wo), {H, K2});
-    const ValueId x2 = b.add(x, dropped(b, y, "o", body.number));
-    const ValueId h = gelu(b, contract(b, norm(b, x2, g2), half(b, w1), {D}));
-    const ValueId z = contract(b, h, half(b, w2), {F});
-    const ValueId x3 = b.add(x2, dropped(b, z, "m", body.number));
-    const ValueId out = body.close(p.b, {x3})[0];
-    p.output("loss", p.b.sum(wide(p.b, out), {B, T, D}));
-  }
-
-  TrainSpec spec() const {
-    TrainSpec spec;
-    spec.forward = p.g;
-    spec.precision = DType::kBF16;
-    spec.optimizers.push_back(optimizer(2));
-    spec.bindings = {{"b", 4}, {"s", 512}, {"h", 768}, {"a", 12}, {"L", 6}};
-    return spec;
-  }
-};
+TrainSpec spec_of(const Transformer& t) {
+  TrainSpec spec;
+  spec.forward = t.p.g;
+  spec.precision = DType::kBF16;
+  spec.optimizers.push_back(optimizer(2));
+  spec.bindings = {{"b", 4}, {"s", 512}, {"h", 768}, {"a", 12}, {"L", 6}};
+  return spec;
+}
 
 Size in_the_loop(const Profile& p) {
   Size sum;
@@ -213,7 +150,7 @@ TEST(Profile, ActivationsOfATransformerLayerWithNothingRecomputed) {
   const Transformer t;
   ProfileOptions all;
   all.activations = ProfileOptions::Activations::kAll;
-  const Profile p = profile(t.spec(), all);
+  const Profile p = profile(spec_of(t), all);
   const Size b = symbol("b"), s = symbol("s"), h = symbol("h"), a = symbol("a"), L = symbol("L");
   EXPECT_EQ(in_the_loop(p).str(), (L * (s * b * (32 * h + 4 * a * s) + 16 * b * s)).str());
   for (const SavedValue& saved : p.memory.saved)
@@ -223,7 +160,7 @@ TEST(Profile, ActivationsOfATransformerLayerWithNothingRecomputed) {
 // With attention fused and what is cheap computed again, nothing grows with s^2.
 TEST(Profile, ActivationsThatAreKept) {
   const Transformer t;
-  const Profile p = profile(t.spec());
+  const Profile p = profile(spec_of(t));
   const Size kept = in_the_loop(p);
   const Bindings once = {{"b", 1}, {"s", 1024}, {"h", 4096}, {"a", 32}, {"L", 1}},
                  twice = {{"b", 1}, {"s", 2048}, {"h", 4096}, {"a", 32}, {"L", 1}};
@@ -238,7 +175,7 @@ TEST(Profile, FlopsOfATransformerLayer) {
   all.activations = ProfileOptions::Activations::kAll;
   const Size b = symbol("b"), s = symbol("s"), h = symbol("h"), L = symbol("L");
   const Size layer = 24 * b * s * h * h, attention = 4 * b * s * s * h;
-  const Profile stored = profile(t.spec(), all), fused = profile(t.spec());
+  const Profile stored = profile(spec_of(t), all), fused = profile(spec_of(t));
   EXPECT_EQ(stored.total.forward.matmul.size(stored.graph), L * (layer + attention));
   EXPECT_EQ(stored.total.backward.matmul.size(stored.graph), L * (2 * layer + 2 * attention));
   EXPECT_EQ(fused.total.forward.matmul.size(fused.graph), L * (layer + attention));
@@ -249,23 +186,23 @@ TEST(Profile, FlopsOfATransformerLayer) {
 // A repeat multiplies: no node more, no time more.
 TEST(Profile, DoesNotUnroll) {
   Transformer t;
-  TrainSpec spec = t.spec();
+  TrainSpec spec = spec_of(t);
   const Profile few = profile(spec);
   spec.bindings["L"] = 1'000'000;
   const Profile many = profile(spec);
   EXPECT_EQ(few.ops.size(), many.ops.size());
   EXPECT_EQ(few.memory.points.size(), many.memory.points.size());
   const double ratio = many.total.forward.matmul.at(many.extents(spec.bindings)) /
-                       few.total.forward.matmul.at(few.extents(t.spec().bindings));
+                       few.total.forward.matmul.at(few.extents(spec_of(t).bindings));
   EXPECT_DOUBLE_EQ(ratio, 1'000'000 / 6.0);
 }
 
 TEST(Profile, TakenAgainIsTheSame) {
   const Transformer t;
-  const Profile first = profile(t.spec());
-  const std::vector<double> extents = first.extents(t.spec().bindings);
+  const Profile first = profile(spec_of(t));
+  const std::vector<double> extents = first.extents(spec_of(t).bindings);
   for (int round = 0; round < 3; ++round) {
-    const Profile again = profile(t.spec());
+    const Profile again = profile(spec_of(t));
     EXPECT_EQ(text(again, again.total.forward.flops()), text(first, first.total.forward.flops()));
     EXPECT_EQ(text(again, again.total.backward.flops()), text(first, first.total.backward.flops()));
     EXPECT_EQ(again.peak(extents).bytes, first.peak(extents).bytes);

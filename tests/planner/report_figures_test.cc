@@ -69,33 +69,47 @@ TEST(ReportFigures, BytesOfModelStates) {
   }
 }
 
-// A norm's parameters are divided by what its layout says and by nothing else, beside products that
-// four devices share: two norms of width 512 are 8,192 bytes where they lie whole.
+// A norm's parameters, gradients and states are divided by what their layouts say and by nothing
+// else, beside products that four devices share: two norms of width 512 are 8,192 bytes where they
+// lie whole.
 TEST(ReportFigures, NormsAreDividedAsTheyLie) {
   const auto p =
       planned(program("D = 512, F = 2048",
                       "  h = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n"
                       "  return h + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](h))))\n",
                       16));
+  const std::map<std::string, double> element = {
+      {"parameter", 4}, {"gradient", 4}, {"optimizer", 8}};
   for (const std::string name : {"dp", "megatron", "megatron-sp"}) {
-    double norms = 0, products = 0, count = 0;
+    std::map<std::string, double> norms, products, count;  // by role
+    std::map<std::string, std::map<std::string, double>> each;
     for (const PlanTensor& t : baseline_plan(*p, {2, 4}, name).tensors) {
-      if (t.role != "parameter") continue;
+      if (element.count(t.role) == 0) continue;
       double parts = 1;
       for (size_t a = 0; a < t.layout.size(); ++a)
         if (!t.layout[a].empty()) parts *= a == 0 ? 2 : 4;
       if (t.path.find("norm") != std::string::npos) {
-        ++count;
-        norms += t.bytes;
-        EXPECT_EQ(t.bytes, 512 * 4 / parts) << name << " " << t.path;
+        ++count[t.role];
+        norms[t.role] += t.bytes;
+        EXPECT_EQ(t.bytes, 512 * element.at(t.role) / parts) << name << " " << t.path;
+        each[t.path][t.role] = t.bytes;
       }
-      if (t.dims.size() == 2) products += t.bytes;
+      if (t.dims.size() == 2) products[t.role] += t.bytes;
     }
-    EXPECT_EQ(count, 4) << name;
-    if (name == "dp") {
-      EXPECT_EQ(norms, 2 * 2 * 512 * 4);
+    for (const auto& [role, bytes] : element) {
+      EXPECT_EQ(count[role], 4) << name << " " << role;
+      if (name == "dp") {
+        EXPECT_EQ(norms[role], 2 * 2 * 512 * bytes) << role;
+      }
+      // of a product's gradient, too, a quarter: once
+      EXPECT_EQ(products[role], 4 * 512 * 2048 * bytes / (name == "dp" ? 1 : 4))
+          << name << " " << role;
     }
-    EXPECT_EQ(products, 4 * 512 * 2048 * 4 / (name == "dp" ? 1 : 4)) << name;
+    // nothing of these plans is divided further than the parameter itself
+    for (auto& [path, bytes] : each) {
+      EXPECT_EQ(bytes["gradient"], bytes["parameter"]) << name << " " << path;
+      EXPECT_EQ(bytes["optimizer"], 2 * bytes["parameter"]) << name << " " << path;
+    }
   }
 }
 
@@ -138,6 +152,70 @@ TEST(ReportFigures, TheBatchOnTheDearAxis) {
     }
     EXPECT_LE(found.evaluation.seconds, before * (1 + 1e-6));
     before = found.evaluation.seconds;
+  }
+}
+
+// Six layers of two widths in turn, so that dims have names: D to E, E to D, ..
+std::string in_turn(int batch, int width) {
+  std::string body;
+  for (int i = 0; i < 6; ++i) {
+    const std::string linear = i % 2 == 0 ? "Linear[D -> E](x)" : "Linear[E -> D](x)";
+    body += "  x = " + (i < 5 ? "relu(" + linear + ")" : linear) + "\n";
+  }
+  return program(fmt::format("D = {0}, E = {0}", width), body + "  return x\n", batch);
+}
+
+// For each product, and each weight of one, what an axis splits.
+std::map<std::string, int> splits(const Plan& plan, size_t axis, bool weights) {
+  std::map<std::string, int> count;
+  for (const PlanOp& op : plan.ops) {
+    if (!weights && op.op == "contract") ++count[op.strategy[axis]];
+  }
+  for (const PlanTensor& t : plan.tensors) {
+    if (weights && t.role == "parameter" && t.dims.size() == 2) ++count[t.layout[axis]];
+  }
+  return count;
+}
+
+// Where the batch is split weights end whole: stored in parts they would be gathered twice, but for
+// the first layer's, which its backward pass does not read. Where columns and rows are split in
+// turn, all end split.
+TEST(ReportFigures, WeightsEndWholeOrSplit) {
+  const auto plan_of = [](int batch, int width) {
+    const auto p = planned(in_turn(batch, width));
+    const Problem problem =
+        make_problem(p->sites, mesh_of(equal_links(4), {4}), p->training, communication_only());
+    const Found found = Search(problem).run(kInfinite);
+    EXPECT_TRUE(found.feasible);
+    return describe(problem, found.plan);
+  };
+  const Plan wide_batch = plan_of(256, 32), wide_layers = plan_of(32, 256);
+  EXPECT_EQ(splits(wide_batch, 0, false)["B"], 6);
+  EXPECT_GE(splits(wide_batch, 0, true)[""], 5);
+  EXPECT_EQ(splits(wide_layers, 0, false)["B"], 0);
+  EXPECT_EQ(splits(wide_layers, 0, true)[""], 0);
+}
+
+// A batch half as large again as the layers are wide: mostly it belongs on the dear axis, whichever
+// that is, and weights in turn on the one that is ten times cheaper. Six layers so would send
+// gradients of half of the weights and of half or all of a bias over the dear axis, five sums of
+// half a batch's activations over the other; a mixture may do better.
+TEST(ReportFigures, WeightsOnTheCheapAxis) {
+  constexpr double kBatch = 192, kWidth = 128;
+  const auto p = planned(in_turn(192, 128));
+  const double gradients = 6 * kWidth * kWidth * 4 / 2 + 3 * kWidth * 4 / 2 + 3 * kWidth * 4;
+  const double activations = 5 * kBatch / 2 * kWidth * 4;
+  for (const bool inner : {true, false}) {
+    const Link cheap{10, 0}, dear{1, 0};
+    const Problem problem = on_links(*p, inner ? cheap : dear, inner ? dear : cheap);
+    const Found found = Search(problem).run(kInfinite);
+    ASSERT_TRUE(found.feasible);
+    const Plan plan = describe(problem, found.plan);
+    const size_t on = inner ? 1 : 0;
+    EXPECT_GE(splits(plan, 1 - on, false)["B"], 4) << inner;
+    EXPECT_EQ(splits(plan, on, false)["B"], 0) << inner;
+    EXPECT_EQ(splits(plan, on, true)[""], 0) << inner;
+    EXPECT_LE(found.evaluation.seconds, gradients + activations / 10 + 64) << inner;
   }
 }
 

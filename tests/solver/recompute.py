@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """recompute.py INSTANCE RESULT: reads a problem file (.json or .json.gz) and the output of
 `colauto solve --json` and computes cost and memory of the choices again, with nothing of colauto.
-Prints cost, peak and budget; status 1 when they are not what the result says."""
+Prints cost, peak and budget; status 1 when they are not what the result says, or when it has choices
+and a status that do not go together."""
 import gzip
 import json
 import sys
 
 FORBIDDEN = 10**18
+SOLVED = ("optimal", "within the gap", "time limit, with a solution")
+UNSOLVED = ("infeasible", "time limit, without a solution")
 
 
 def read(path):
@@ -23,10 +26,14 @@ def main():
     nodes, edges = problem["nodes"], problem["edges"]
     if not choices and nodes["costs"]:
         print(f"no solution: {result['status']}")
-        return 0 if result["cost"] is None else 1
+        return 0 if result["cost"] is None and result["status"] in UNSOLVED else 1
+    if len(choices) != len(nodes["costs"]):
+        print(f"wrong: {len(choices)} choices for {len(nodes['costs'])} nodes")
+        return 1
     cost = 0
     change = {}
     for i, k in enumerate(choices):
+        assert 0 <= k < len(nodes["costs"][i]), f"node {i} has no choice {k}"
         here = nodes["costs"][i][k]
         assert here < FORBIDDEN, f"node {i} takes the forbidden choice {k}"
         cost += here
@@ -51,8 +58,12 @@ def main():
         wrong.append(f"the result says peak {result['peak_bytes']}")
     if budget is not None and peak > budget:
         wrong.append("the peak exceeds the budget")
-    if result["bound"] > cost:
+    if result["bound"] is not None and result["bound"] > cost:
         wrong.append(f"the bound {result['bound']} is above the cost")
+    if result["status"] not in SOLVED:
+        wrong.append(f"the result has choices and says {result['status']}")
+    if result["status"] == "optimal" and result["bound"] != cost:
+        wrong.append(f"the result says optimal with a bound of {result['bound']}")
     for line in wrong:
         print("wrong: " + line)
     return 1 if wrong else 0
