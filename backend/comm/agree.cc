@@ -80,12 +80,14 @@ std::optional<std::string> agree(Communicator& comm, const std::string& name,
   const std::vector<std::string> first = text_of(0), second = text_of(other);
   size_t at = 0;
   while (at < first.size() && at < second.size() && first[at] == second[at]) ++at;
+  const std::string both = fmt::format("{} and {}", comm.world().name_of(0),
+                                       comm.world().name_of(static_cast<int>(other)));
   if (at >= first.size() && at >= second.size())
-    return fmt::format("devices 0 and {} disagree about the {}", other, name);
+    return fmt::format("{} disagree about the {}", both, name);
   const std::string where =
       first.size() > 1 || second.size() > 1 ? fmt::format(" in line {}", at + 1) : "";
-  return fmt::format("devices 0 and {} disagree about the {}{}: {} and {}", other, name, where,
-                     shown(first, at), shown(second, at));
+  return fmt::format("{} disagree about the {}{}: {} and {}", both, name, where, shown(first, at),
+                     shown(second, at));
 }
 
 }  // namespace cad::backend

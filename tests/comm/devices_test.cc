@@ -132,10 +132,11 @@ TEST(Agree, EqualTextsAndTheFirstDifference) {
         EXPECT_EQ(why, std::nullopt);
         EXPECT_EQ(more, std::nullopt);
       } else if (odd == 0) {
-        EXPECT_EQ(why, "devices 0 and 1 disagree about the seed: `8` and `7`");
+        EXPECT_EQ(why, "device 0 and device 1 disagree about the seed: `8` and `7`");
       } else {
-        EXPECT_EQ(why, "devices 0 and 2 disagree about the seed: `7` and `8`");
-        EXPECT_EQ(more, "devices 0 and 2 disagree about the program in line 2: `x7` and `x8`");
+        EXPECT_EQ(why, "device 0 and device 2 disagree about the seed: `7` and `8`");
+        EXPECT_EQ(more,
+                  "device 0 and device 2 disagree about the program in line 2: `x7` and `x8`");
       }
       return Ok{};
     });
@@ -148,7 +149,7 @@ TEST(Devices, ThreadsShareTheCores) {
   EXPECT_EQ(threads_of_device(1, 0), cores);
   EXPECT_EQ(threads_of_device(cores * 3, 0), 1);
   EXPECT_EQ(threads_of_device(2, 5), 5);
-  EXPECT_EQ(threads_of_device(2, 0), std::max(1, cores / 2));
+  EXPECT_EQ(threads_of_device(1, 0, 2), std::max(1, cores / 2));
 }
 
 }  // namespace

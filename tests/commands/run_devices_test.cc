@@ -200,6 +200,14 @@ TEST_F(RunDevices, StepsOfAnEpoch) {
       EXPECT_EQ(json::parse(dry.out)["steps_per_epoch"], c.steps) << c.tokens << " on " << devices;
     }
   }
+  // of 21 micro-batches in three epochs, 4 a step, the last one is left
+  write("text.txt", std::string(7 * 8 * 5 + 1, 'a'));
+  const Output dry =
+      run("run net.cad --dry-run --json --set epochs=3 --set accumulate=4 --set B=8 --set T=5 "
+          "--plan dp --devices 2");
+  ASSERT_EQ(dry.status, 0) << dry.err;
+  EXPECT_EQ(json::parse(dry.out)["rows"], 56);
+  EXPECT_EQ(json::parse(dry.out)["steps"], 5);
 }
 
 // Nothing that only shows what happens changes it.
@@ -297,6 +305,66 @@ TEST_F(RunDevices, SmallModelsStayOnOneDevice) {
     EXPECT_LT(chosen["predicted"]["step_s"], parallel["predicted"]["step_s"]) << c.width;
     EXPECT_LT(median_ms("--devices 1"), 1.1 * median_ms("--devices 4 --plan dp")) << c.width;
   }
+}
+
+// Every name is a plan of `run`, on the devices that it is for; elsewhere the answer is why not.
+TEST_F(RunDevices, EveryNamedPlan) {
+  const Output unknown = run("run net.cad --devices 2 --plan nothing");
+  EXPECT_EQ(unknown.status, 2);
+  const std::string takes = "`--plan` takes ";
+  const size_t at = unknown.err.find(takes), end = unknown.err.find(" or the name", at);
+  ASSERT_TRUE(at != std::string::npos && end != std::string::npos) << unknown.err;
+  std::istringstream list(unknown.err.substr(at + takes.size(), end - at - takes.size()));
+  std::vector<std::string> names, without;
+  for (std::string name; list >> name;) {
+    if (name.back() == ',') name.pop_back();
+    names.push_back(name);
+  }
+  EXPECT_GE(names.size(), 11U) << unknown.err;
+  for (const std::string& name : names) {
+    bool ran = false;
+    for (const auto& [devices, mesh] : std::vector<std::pair<int, std::string>>{
+             {2, ""}, {4, " --mesh a=2,b=2"}, {8, " --mesh a=2,b=2,c=2"}, {1, ""}}) {
+      const Output dry = run("run net.cad --dry-run --json --plan " + name + " --devices " +
+                             std::to_string(devices) + mesh);
+      ran = dry.status == 0;
+      if (ran) {
+        EXPECT_EQ(json::parse(dry.out)["devices"], devices) << name;
+        break;
+      }
+      EXPECT_EQ(dry.status, 3) << name << mesh << dry.err;
+      EXPECT_TRUE(contains(dry.err, "suits the plan `" + name + "`")) << dry.err;
+    }
+    if (!ran) without.push_back(name);
+  }
+  EXPECT_EQ(without, std::vector<std::string>{});
+}
+
+// J6: how long each phase took, planning apart from what comes before it and after.
+TEST_F(RunDevices, PhasesAreTimed) {
+  const auto phases = [&](const std::string& arguments) {
+    const Output out = run(arguments);
+    EXPECT_EQ(out.status, 0) << out.err;
+    std::map<std::string, double> ms;
+    std::istringstream lines(out.err);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string phase, unit;
+      double time = 0;
+      if (words >> phase >> time >> unit && unit == "ms" && line[0] != ' ') ms[phase] = time;
+    }
+    double sum = 0;
+    for (const auto& [phase, time] : ms) sum += phase == "total" ? 0 : time;
+    EXPECT_NEAR(sum, ms["total"], 0.01) << out.err;  // each is rounded to a microsecond
+    return ms;
+  };
+  const auto plan = phases("plan net.cad --devices 4 --timings");
+  for (const char* phase : {"read", "check", "lower", "plan", "total"})
+    EXPECT_EQ(plan.count(phase), 1U) << phase;
+  EXPECT_GT(plan.at("plan"), 0.1 * plan.at("total"));
+  const auto trained = phases("run net.cad --quiet --devices 2 --plan dp --timings");
+  for (const char* phase : {"read", "check", "lower", "compile", "train", "total"})
+    EXPECT_EQ(trained.count(phase), 1U) << phase;
 }
 
 // On one mesh a run that stopped goes on bit by bit; so does a second one.

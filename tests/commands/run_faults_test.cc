@@ -112,7 +112,9 @@ TEST_F(RunFaults, RanksThatDiffer) {
     const Output out = run_mpi(1, c.first + rest + " : -n 1 " + binary + c.second + rest);
     EXPECT_EQ(out.status, 1) << c.what << out.err;
     EXPECT_TRUE(contains(out.err, "error[E1002]")) << c.what << out.err;
-    EXPECT_TRUE(contains(out.err, c.what)) << out.err;
+    EXPECT_TRUE(contains(out.err, std::string("device 0 (rank 0) and device 1 (rank 1) ") +
+                                      "disagree about the " + c.what))
+        << out.err;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << c.what;
     EXPECT_EQ(processes(), "") << c.what;
   }

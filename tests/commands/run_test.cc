@@ -177,6 +177,64 @@ TEST_F(RunCommand, EvalGenerateParams) {
       << params.out;
 }
 
+// H15: a weight that is read in two places has one name and is saved under it once. A file that has
+// it under another name fills nothing and says so; one that has both fills it from its own name and
+// says what is left; a checkpoint without it is none.
+TEST_F(RunCommand, ATiedWeightHasOneName) {
+  const auto file = [&](const std::vector<std::pair<std::string, float>>& tensors) {
+    json header = json::object();
+    std::string bytes;
+    for (const auto& [name, value] : tensors) {
+      const std::vector<float> values(size_t{256} * 8, value);
+      const size_t from = bytes.size();
+      bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      header[name] = {
+          {"dtype", "F32"}, {"shape", {256, 8}}, {"data_offsets", {from, bytes.size()}}};
+    }
+    const std::string text = header.dump();
+    std::string length(8, '\0');
+    const uint64_t size = text.size();
+    std::memcpy(length.data(), &size, 8);
+    return length + text + bytes;
+  };
+  ASSERT_EQ(run("run net.cad --quiet --steps 3 --save one").status, 0);
+  const std::string saved = read("one/model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, saved.data(), 8);
+  const json header = json::parse(saved.substr(8, length));
+  EXPECT_EQ(header.size() - header.count("__metadata__"), 1U) << header;
+  EXPECT_EQ(header.count("e"), 1U) << header;
+  const std::string start = "run net.cad --quiet --overwrite --steps 0 --save n --init ";
+  const auto values = [&] {
+    const std::string model = read("n/step-000000/model.safetensors");
+    return model.substr(model.size() - 256 * 8 * sizeof(float));
+  };
+  const Output again = run(start + "one");
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(again.err, "");
+  EXPECT_EQ(values(), saved.substr(saved.size() - 256 * 8 * sizeof(float)));
+  write("w.safetensors", file({{"head.weight", 2.0F}}));
+  const Output other = run(start + "w.safetensors");
+  EXPECT_EQ(other.status, 1) << other.err;
+  EXPECT_TRUE(contains(other.err, "error[E0612]") && contains(other.err, "`head.weight`") &&
+              contains(other.err, "first path is `e`"))
+      << other.err;
+  write("w.safetensors", file({{"e", 1.0F}, {"head.weight", 2.0F}}));
+  const Output both = run(start + "w.safetensors");
+  EXPECT_EQ(both.status, 0) << both.err;
+  EXPECT_TRUE(contains(both.err, "warning[W0061]") &&
+              contains(both.err, "1 of the file are dropped: `head.weight`"))
+      << both.err;
+  const std::vector<float> ones(size_t{256} * 8, 1.0F);
+  EXPECT_TRUE(values() ==
+              std::string(reinterpret_cast<const char*>(ones.data()), ones.size() * sizeof(float)));
+  write("one/step-000003/model.safetensors", file({{"head.weight", 2.0F}}));
+  const Output resumed = run("run net.cad --quiet --resume --save one");
+  EXPECT_EQ(resumed.status, 1) << resumed.err;
+  EXPECT_TRUE(contains(resumed.err, "error[E0615]") && contains(resumed.err, "has no tensor `e`"))
+      << resumed.err;
+}
+
 TEST_F(RunCommand, PredictWritesRows) {
   write("linear.cad",
         "dim B, D = 3\nmodel Net(x: [B, D]) -> ([B], [B, D]) {\n  param w : [D] = constant(2)\n  "
