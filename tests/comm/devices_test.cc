@@ -149,7 +149,7 @@ TEST(Devices, ThreadsShareTheCores) {
   EXPECT_EQ(threads_of_device(1, 0), cores);
   EXPECT_EQ(threads_of_device(cores * 3, 0), 1);
   EXPECT_EQ(threads_of_device(2, 5), 5);
-  EXPECT_EQ(threads_of_device(1, 0, 2), std::max(1, cores / 2));
+  EXPECT_EQ(threads_of_device(2, 0), std::max(1, cores / 2));
 }
 
 }  // namespace
