@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/comm/mpi_lines.h"
-#include "backend/comm/mpi_world.h"
+#include "backend/host_figures.h"
 
 namespace cad::backend {
 

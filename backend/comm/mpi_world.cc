@@ -4,9 +4,6 @@
 
 #include <cstdlib>
 
-#include "backend/cpu/thread_pool.h"
-#include "backend/jit.h"
-#include "backend/run_memory.h"
 #include "base/check.h"
 #include "base/unexpected.h"
 
@@ -33,11 +30,6 @@ bool mpi_launched() {
     if (std::getenv(name) != nullptr) return true;
   }
   return false;
-}
-
-HostFigures own_host() {
-  const int cores = ThreadPool::available_cores();
-  return {cores, cores, RunMemory::machine_bytes(), host_lanes()};
 }
 
 #ifndef COLAUTO_MPI

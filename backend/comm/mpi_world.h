@@ -6,10 +6,10 @@
 // time-out, one that is slow is waited for. Only in builds with MPI; mpi_available() tells.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "backend/comm/world.h"
+#include "backend/host_figures.h"
 #include "base/result.h"
 
 namespace cad::backend {
@@ -28,16 +28,9 @@ int mpi_rank();
 int mpi_ranks();
 // Ranks that run on the very cores of this one (same host, same affinity), itself included.
 int mpi_sharing_ranks();
-// What a process has of its host. Ranks on hosts that differ plan and compile for the least of
-// each, which is the same at every rank: they must come to one program.
-struct HostFigures {
-  int cores = 1;       // that a process may use
-  int rank_cores = 1;  // a rank's share, where several use the same; 0: there are more ranks
-  int64_t memory = 0;  // bytes
-  int lanes = 8;       // f32 of a vector register
-};
-HostFigures least_host();  // of all ranks; of this process before MPI has started
-HostFigures own_host();
+// Of each figure the least that a rank has, the same at every rank; this process's before MPI has
+// started. Ranks on hosts that differ plan and compile for these: they must come to one program.
+HostFigures least_host();
 // Another rank has told this one why it cannot go on.
 bool mpi_was_told();
 // Ends every rank now, with this status. For failures: a rank that is stuck would keep the job.

@@ -340,6 +340,19 @@ TEST_F(RunDevices, EveryNamedPlan) {
   EXPECT_EQ(without, std::vector<std::string>{});
 }
 
+// What a dry run says of the step is what the run says at its end; without a plan it knows nothing.
+TEST_F(RunDevices, ADryRunPredictsTheStep) {
+  const Output dry = run("run net.cad --devices 2 --plan auto --dry-run --json");
+  ASSERT_EQ(dry.status, 0) << dry.err;
+  ASSERT_EQ(run("run net.cad --devices 2 --plan auto --quiet --steps 1 --log a.jsonl").status, 0);
+  const json step = json::parse(dry.out)["predicted_step_s"];
+  EXPECT_GT(step.get<double>(), 0);
+  const double said = events("a.jsonl", "end")[0]["predicted_step_s"];
+  EXPECT_NEAR(step.get<double>(), said, 1e-8 * said);  // the log rounds
+  const Output one = run("run net.cad --devices 1 --dry-run --json");
+  EXPECT_TRUE(json::parse(one.out)["predicted_step_s"].is_null()) << one.out;
+}
+
 // J6: how long each phase took, planning apart from what comes before it and after.
 TEST_F(RunDevices, PhasesAreTimed) {
   const auto phases = [&](const std::string& arguments) {
