@@ -121,6 +121,7 @@ class Planner {
       }
     }
     if (r_.name == "auto") close_gap(meshes, bounds);
+    if (r_.name == "auto") finish_small(meshes, bounds);
     if (r_.name == "auto") try_tighter(meshes, bounds);
     const double plain = *std::min_element(bounds.begin(), bounds.end());
     double bound = plain;
@@ -151,6 +152,24 @@ class Planner {
       offer(found, problem, search.price());
       if (found.bound <= *least * (1 + 1e-9)) return;
       *least = found.bound;
+    }
+  }
+
+  // Small meshes are searched to the end, by labels alone: the same plan on every machine. Prices
+  // may have missed a plan that fits, where memory for a moment decides.
+  void finish_small(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
+    constexpr double kWithin = 1e-7;
+    int64_t work = std::min<int64_t>(r_.proof_work, 2'000'000);
+    for (size_t m = 0; m < meshes.size() && work > 0; ++m) {
+      const double best = best_.feasible ? best_.evaluation.seconds : kInfinite;
+      if (sizes_[m] > kSmall || bounds[m] >= best * (1 - kSame)) continue;
+      const auto problem = built(meshes[m]);
+      Search search(*problem);
+      search.be_exact(0, kWithin, work);
+      const Found found = search.run(r_.budget, best);
+      work = search.work_left();
+      offer(found, problem, search.price());
+      bounds[m] = std::max(bounds[m], found.bound);
     }
   }
 
