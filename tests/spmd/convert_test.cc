@@ -2,6 +2,8 @@
 // other one, on several meshes, with sizes that do not divide and NaN beyond what devices own.
 // Their gradients take a cotangent in the dual of the layout that they give to the dual of the one
 // that they take (planner/conversion.h).
+#include <limits>
+
 #include "ir/autodiff.h"
 #include "tests/spmd/spmd_testing.h"
 
@@ -103,30 +105,53 @@ std::string fault_of(const Mesh& mesh, ir::DType dtype, const std::vector<int64_
   return fault.empty() ? "" : "gradient: " + fault;
 }
 
-TEST(Convert, EveryLayoutToEveryOther) {
+// Every pair of layouts, or an even share of them; returns how many.
+size_t check_pairs(const Mesh& mesh, ir::DType dtype, const std::vector<int64_t>& extents,
+                   size_t most = std::numeric_limits<size_t>::max()) {
+  const std::vector<Layout> all = planner::layouts(extents, mesh, ir::is_float(dtype));
+  const size_t pairs = all.size() * all.size(), step = 1 + pairs / most;
+  size_t count = 0;
+  for (size_t k = 0; k < pairs; k += step, ++count) {
+    const std::string fault =
+        fault_of(mesh, dtype, extents, {all[k / all.size()], all[k % all.size()]});
+    EXPECT_EQ(fault, "") << mesh.str() << " " << extents.size() << " dims of " << extents[0]
+                         << ", pair " << k << " of " << pairs;
+    if (!fault.empty()) break;
+  }
+  return count;
+}
+
+TEST(Convert, BetweenLayoutsOfManyMeshes) {
   size_t count = 0;
   for (const std::vector<int>& sizes :
-       {std::vector<int>{2}, {3}, {4}, {2, 2}, {2, 3}, {3, 2}, {2, 2, 2}}) {
-    const Mesh mesh = test_mesh(sizes);
+       {std::vector<int>{2}, {3}, {4}, {2, 2}, {2, 3}, {3, 2}, {2, 4}, {2, 2, 2}}) {
     for (const std::vector<int64_t>& extents :
          {std::vector<int64_t>{5}, {8}, {7, 4}, {9, 5}, {4, 5, 3}}) {
-      for (const ir::DType dtype : {ir::DType::kF32, ir::DType::kI32}) {
-        const std::vector<Layout> all = planner::layouts(extents, mesh, ir::is_float(dtype));
-        std::vector<Pair> pairs;
-        for (const Layout& from : all) {
-          for (const Layout& to : all) pairs.push_back({from, to});
-        }
-        // of very many, an even share
-        const size_t step = 1 + pairs.size() / 70;
-        for (size_t k = 0; k < pairs.size(); k += step, ++count) {
-          const std::string fault = fault_of(mesh, dtype, extents, pairs[k]);
-          ASSERT_EQ(fault, "") << mesh.str() << " " << extents.size() << " dims of " << extents[0]
-                               << ", pair " << k << " of " << pairs.size();
-        }
-      }
+      for (const ir::DType dtype : {ir::DType::kF32, ir::DType::kI32})
+        count += check_pairs(test_mesh(sizes), dtype, extents, 70);
     }
   }
-  EXPECT_GT(count, 1500U);
+  EXPECT_GT(count, 1700U);
+}
+
+// Of matrices all pairs, and of what has one dim or three those of meshes of up to two axes. No
+// extent divides by any number of devices, and every one has room for all of them.
+TEST(Convert, EveryLayoutToEveryOther) {
+  struct Case {
+    std::vector<int> mesh;
+    std::vector<int64_t> extents;
+    size_t layouts;  // whole or partial along an axis, or one of the dims: (2 + dims)^axes
+  };
+  const std::vector<Case> cases = {
+      {{4}, {9}, 3},        {{4}, {9, 7}, 4},       {{4}, {9, 7, 5}, 5},
+      {{2, 2}, {9}, 9},     {{2, 2}, {9, 7}, 16},   {{2, 2}, {9, 7, 5}, 25},
+      {{2, 4}, {9}, 9},     {{2, 4}, {9, 7}, 16},   {{2, 4}, {9, 7, 11}, 25},
+      {{2, 2, 2}, {9}, 27}, {{2, 2, 2}, {9, 7}, 64}};
+  for (const Case& c : cases) {
+    EXPECT_EQ(check_pairs(test_mesh(c.mesh), ir::DType::kF32, c.extents), c.layouts * c.layouts);
+    const size_t whole = planner::layouts(c.extents, test_mesh(c.mesh), false).size();
+    EXPECT_EQ(check_pairs(test_mesh(c.mesh), ir::DType::kI32, c.extents), whole * whole);
+  }
 }
 
 }  // namespace
