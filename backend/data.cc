@@ -64,12 +64,16 @@ int64_t aligned_row(const DataColumn& column) {
 
 }  // namespace
 
+std::string limit_text(const DataColumn& column) {
+  return column.limit_name == std::to_string(column.limit)
+             ? fmt::format("a dim of size {}", column.limit)
+             : fmt::format("`{}` = {}", column.limit_name, column.limit);
+}
+
 Diagnostic id_error(const DataColumn& column, const std::string& id, const std::string& place) {
-  const std::string limit = column.limit_name == std::to_string(column.limit)
-                                ? fmt::format("a dim of size {}", column.limit)
-                                : fmt::format("`{}` = {}", column.limit_name, column.limit);
   Diagnostic error = make_error(
-      DiagId::E0607, fmt::format("id {} at {} is outside {}", id, place, limit), kExitRunFailed);
+      DiagId::E0607, fmt::format("id {} at {} is outside {}", id, place, limit_text(column)),
+      kExitRunFailed);
   error.note(fmt::format("`{}` indexes it: ids are 0 to {}, and -1 for no row", column.name,
                          column.limit - 1));
   return error;

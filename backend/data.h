@@ -102,6 +102,8 @@ SourceResult open_npy(const ir::DataSource& spec, std::vector<DataColumn> column
 SourceResult open_csv(std::vector<DataColumn> columns, const std::vector<std::string>& files);
 SourceResult open_synthetic(std::vector<DataColumn> columns, uint64_t seed);
 
+// "`V` = 256", "a dim of size 256".
+std::string limit_text(const DataColumn& column);
 // "id 300 at token 17 of `a.bin` is outside `V` = 256" (E0607).
 Diagnostic id_error(const DataColumn& column, const std::string& id, const std::string& place);
 

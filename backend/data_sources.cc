@@ -100,6 +100,17 @@ class TokenSource : public RowSource {
     std::memcpy(&value, at, 4);
     return value;
   }
+  // Ids that 16 bits cannot hold were cut when the file was written: others are in their place.
+  static Diagnostic narrow_error(const DataColumn& column, const File& file) {
+    Diagnostic error =
+        make_error(DiagId::E0605,
+                   fmt::format("`{}` is read as u16, which does not hold every id of {}",
+                               file.bytes.path(), limit_text(column)),
+                   kExitRunFailed);
+    error.note("an id beyond 65535 that is written in 16 bits comes back as another one");
+    error.help("write 32 bits a token, and say `dtype: u32`");
+    return error;
+  }
   Status check_ids(const File& file) const {
     const DataColumn* tightest = &columns_[0];
     for (const DataColumn& column : columns_) {
@@ -107,6 +118,7 @@ class TokenSource : public RowSource {
     }
     int64_t limit = tightest->limit;
     const int64_t reach = width_ == 1 ? 256 : width_ == 2 ? 65536 : int64_t{1} << 32;
+    if (width_ == 2 && limit > reach && limit != INT64_MAX) return narrow_error(*tightest, file);
     if (limit >= reach) {
       // Nothing to scan, but a u32 above what i32 holds would turn negative.
       if (width_ < 4 || columns_[0].dtype != ir::DType::kI32) return Ok{};

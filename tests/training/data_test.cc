@@ -162,6 +162,39 @@ TEST(Data, IdsOutsideAreFoundBeforeTraining) {
   EXPECT_EQ(refused(wide, options_in(folder, {{"B", 1}, {"T", 2}})).id, DiagId::E0608);
 }
 
+// H5: 70,000 words do not fit 16 bits; every id of 32 bits is looked at, the first bad one is
+// named.
+TEST(Data, IdsOfMoreThan16Bits) {
+  TemporaryFolder folder;
+  folder.write("a.bin", bytes_of<uint16_t>({1, 2, 3, 4}));
+  const ir::Bindings sizes = {{"B", 1}, {"T", 3}, {"V", 70'000}};
+  ir::DataSource source = tokens_of(Kind::kTokens, {"a.bin"});
+  source.names[0].id_limits = {ir::Size::symbol("V")};
+  const Diagnostic narrow = refused(source, options_in(folder, sizes));
+  EXPECT_EQ(narrow.id, DiagId::E0605);
+  EXPECT_EQ(narrow.message, "`" + folder.file("a.bin") +
+                                "` is read as u16, which does not hold every id of `V` = 70000");
+  const ir::Bindings fits = {{"B", 1}, {"T", 3}, {"V", 65'536}};
+  EXPECT_TRUE(DataSet::open({source}, options_in(folder, fits)).ok());
+  source.wide_tokens = true;
+  const struct {
+    uint32_t id;
+    std::string says;
+  } cases[] = {{69'999, ""}, {70'000, "70000"}, {135'535, "135535"}, {0xFFFFFFFFU, "4294967295"}};
+  for (const auto& c : cases) {
+    folder.write("a.bin", bytes_of<uint32_t>({65'535, 65'536, c.id, c.id}));
+    auto set = DataSet::open({source}, options_in(folder, sizes));
+    ASSERT_EQ(set.ok(), c.says.empty()) << c.id;
+    if (set.ok()) {
+      EXPECT_EQ(load(*set, 0, 0), (std::vector<int32_t>{65'535, 65'536, 69'999}));
+      continue;
+    }
+    EXPECT_EQ(set.error().id, DiagId::E0607);
+    EXPECT_EQ(set.error().message, "id " + c.says + " at token 2 of `" + folder.file("a.bin") +
+                                       "` is outside `V` = 70000");
+  }
+}
+
 TEST(Data, GlobsInNameOrderAndNoWindowCrossesTwo) {
   TemporaryFolder folder;
   folder.write("p2.txt", "uvwxyz");
