@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
+#include "tests/npy_file.h"
 
 namespace cad {
 namespace {
@@ -16,15 +17,9 @@ using nlohmann::json;
 class Cases : public Commands {
  protected:
   template <class T>
-  void npy(const std::string& name, const std::string& shape, const std::vector<T>& values) const {
-    const char* type = std::is_same_v<T, float> ? "<f4" : "<i4";
-    std::string dict =
-        std::string("{'descr': '") + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
-    dict.append(117 - dict.size(), ' ');
-    std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
-                       std::string(1, '\0') + dict + "\n";
-    file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-    write(name, file);
+  void npy(const std::string& name, const std::vector<int>& shape,
+           const std::vector<T>& values) const {
+    write(name, npy_file(shape, values));
   }
   // The steps of a run, from its log.
   std::vector<json> steps(const std::string& arguments) const {
@@ -58,8 +53,8 @@ TEST_F(Cases, MissingLabels) {
   write("net.cad", kClassify);
   std::vector<float> x;
   for (int i = 0; i < 24; ++i) x.push_back(std::sin(static_cast<float>(i)));
-  npy("x.npy", "(8, 3)", x);
-  npy<int>("y.npy", "(8,)", {0, 1, 1, 0, -1, -1, -1, -1});
+  npy("x.npy", {8, 3}, x);
+  npy<int>("y.npy", {8}, {0, 1, 1, 0, -1, -1, -1, -1});
   const std::vector<json> whole = steps("net.cad"),
                           parts = steps("net.cad --set B=4 --set accumulate=2");
   ASSERT_EQ(whole.size(), 3U);
@@ -69,7 +64,7 @@ TEST_F(Cases, MissingLabels) {
     EXPECT_NEAR(whole[i]["grad_norm"], parts[i]["grad_norm"], 1e-6);
   }
   EXPECT_LT(whole[2]["loss"], whole[0]["loss"]);
-  npy<int>("y.npy", "(8,)", {-1, -1, -1, -1, -1, -1, -1, -1});
+  npy<int>("y.npy", {8}, {-1, -1, -1, -1, -1, -1, -1, -1});
   for (const json& step : steps("net.cad")) {
     EXPECT_EQ(step["loss"], 0);
     EXPECT_EQ(step["grad_norm"], 0);
@@ -81,8 +76,8 @@ TEST_F(Cases, EverySplitOfABatch) {
   write("net.cad", kClassify);
   std::vector<float> x;
   for (int i = 0; i < 48; ++i) x.push_back(std::cos(static_cast<float>(i)));
-  npy("x.npy", "(16, 3)", x);
-  npy<int>("y.npy", "(16,)", {0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1});
+  npy("x.npy", {16, 3}, x);
+  npy<int>("y.npy", {16}, {0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1});
   const std::vector<json> whole = steps("net.cad");
   for (const char* split : {"--set B=4 --set accumulate=2", "--set B=2 --set accumulate=4",
                             "--set B=1 --set accumulate=8"}) {
@@ -112,7 +107,7 @@ train {
 // In bf16 a sum of ones stops at 256, and 1 - 0.003 is 1: sums and weights are f32.
 TEST_F(Cases, HalfPrecisionSumsAndMoves) {
   write("one.cad", kOne);
-  npy("ones.npy", "(10000,)", std::vector<float>(10000, 1.0F));
+  npy("ones.npy", {10000}, std::vector<float>(10000, 1.0F));
   const std::vector<json> many = steps("one.cad");
   ASSERT_EQ(many.size(), 3U);
   EXPECT_EQ(many[0]["loss"], 1);
@@ -130,8 +125,8 @@ TEST_F(Cases, NormsInEveryPrecision) {
   write("net.cad", program);
   std::vector<float> x;
   for (int i = 0; i < 24; ++i) x.push_back(std::sin(static_cast<float>(3 * i)));
-  npy("x.npy", "(8, 3)", x);
-  npy<int>("y.npy", "(8,)", {0, 1, 1, 0, 1, 1, 0, 0});
+  npy("x.npy", {8, 3}, x);
+  npy<int>("y.npy", {8}, {0, 1, 1, 0, 1, 1, 0, 0});
   const std::vector<json> exact = steps("net.cad");
   for (const char* precision : {"bf16", "f16"}) {
     const std::vector<json> half = steps(std::string("net.cad --set precision=") + precision);
@@ -188,8 +183,8 @@ TEST_F(Cases, ResumedRandomness) {
   write("net.cad", program);
   std::vector<float> x;
   for (int i = 0; i < 60; ++i) x.push_back(std::cos(static_cast<float>(i)));
-  npy("x.npy", "(20, 3)", x);
-  npy<int>("y.npy", "(20,)", {0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1, 1, 0});
+  npy("x.npy", {20, 3}, x);
+  npy<int>("y.npy", {20}, {0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1, 1, 0});
   const std::vector<json> whole = steps("net.cad --set steps=9");
   steps("net.cad --set steps=9 --steps 5 --save half");
   const std::vector<json> rest = steps("net.cad --set steps=9 --resume half");
@@ -213,7 +208,7 @@ model Net(x: [B, K]) -> [B, E] {
   std::vector<float> x;
   for (int i = 0; i < kRows * kInner; ++i)
     x.push_back(static_cast<float>(i * 53 % 100'003) / 131'072);
-  npy("x.npy", "(8, 4096)", x);
+  npy("x.npy", {8, 4096}, x);
   const Output output = run("predict net.cad --in x=x.npy --out y.npy --quiet");
   ASSERT_EQ(output.status, 0) << output.err;
   const std::string file = read("y.npy");
@@ -234,7 +229,7 @@ model Net(x: [B, D]) -> [B, E] {
   return x @[D] f32(same)
 }
 )");
-  npy("x.npy", "(3, 4)", std::vector<float>(12, 1024.5F));
+  npy("x.npy", {3, 4}, std::vector<float>(12, 1024.5F));
   ASSERT_EQ(run("predict eye.cad --in x=x.npy --out y.npy --quiet").status, 0);
   EXPECT_EQ(read("y.npy").substr(128), read("x.npy").substr(128));
 }

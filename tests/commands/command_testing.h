@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +31,16 @@ inline constexpr bool kSanitized = false;
 
 struct Output {
   std::string out, err;
-  int status = 0;  // 128 + n when a signal ended it
+  int status = 0;                 // 128 + n when a signal ended it
+  double began = 0, seconds = 0;  // of now_s()
 };
+
+// Of the machine's monotonic clock.
+inline double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+// In which every process of a run has ended after a fault or a signal.
+inline constexpr double kInTime = 30;
 
 class Commands : public testing::Test {
  protected:
@@ -59,10 +68,11 @@ class Commands : public testing::Test {
     const std::string command = "cd '" + folder_.string() + "' && " + before +
                                 " '" COLAUTO_BINARY "' </dev/null " + arguments + " >.out 2>.err " +
                                 after;  // `arguments` may redirect the input
+    const double began = now_s();
     const int raw = std::system(command.c_str());
-    Output output{read(".out"), read(".err"),
-                  WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw)};
-    return output;
+    const double seconds = now_s() - began;
+    return {read(".out"), read(".err"), WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw),
+            began, seconds};
   }
 
   // The binary or another program with these arguments in the scratch folder, its messages in .err;
@@ -92,14 +102,16 @@ class Commands : public testing::Test {
     }
     return false;
   }
-  // A run without an end that logs to log.jsonl gets the signal after its third step: it ends with
-  // the signal's status. Returns the log's last line.
+  // A run without an end that logs to log.jsonl gets the signal after its third step: it ends in
+  // time with the signal's status. Returns the log's last line.
   std::string interrupted(const std::vector<std::string>& words, int signal) const {
     const pid_t child = start(words);
     EXPECT_TRUE(
         wait_until([&] { return read("log.jsonl").find("\"step\":3,") != std::string::npos; }));
+    const double then = now_s();
     ::kill(child, signal);
     EXPECT_EQ(status_of(child), 128 + signal) << read(".err");
+    EXPECT_LT(now_s() - then, kInTime);
     std::istringstream lines(read("log.jsonl"));
     std::string last;
     for (std::string line; std::getline(lines, line);) last = line;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/commands/command_testing.h"
+#include "tests/npy_file.h"
 
 namespace cad {
 namespace {
@@ -57,13 +58,7 @@ class Faults : public Commands {
     return found;
   }
   void npy(const std::string& name, int rows, int columns, const std::vector<float>& values) const {
-    std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
-                       std::to_string(rows) + ", " + std::to_string(columns) + "), }";
-    dict.append(117 - dict.size(), ' ');
-    std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
-                       std::string(1, '\0') + dict + "\n";
-    file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    write(name, file);
+    write(name, npy_file({rows, columns}, values));
   }
   bool mounted_ = false;
 };

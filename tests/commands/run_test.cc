@@ -7,6 +7,7 @@
 
 #include "tests/commands/command_testing.h"
 #include "tests/commands/json_schema.h"
+#include "tests/npy_file.h"
 
 namespace cad {
 namespace {
@@ -239,15 +240,9 @@ TEST_F(RunCommand, PredictWritesRows) {
   write("linear.cad",
         "dim B, D = 3\nmodel Net(x: [B, D]) -> ([B], [B, D]) {\n  param w : [D] = constant(2)\n  "
         "return x @[D] w, x * w\n}\n");
-  std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (300, 3), }";
-  dict.append(117 - dict.size(), ' ');
-  std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
-                     std::string(1, '\0') + dict + "\n";
-  for (int i = 0; i < 900; ++i) {
-    const float value = static_cast<float>(i);
-    file.append(reinterpret_cast<const char*>(&value), 4);
-  }
-  write("x.npy", file);
+  std::vector<float> values;
+  for (int i = 0; i < 900; ++i) values.push_back(static_cast<float>(i));
+  write("x.npy", npy_file({300, 3}, values));
   const Output predict = run("predict linear.cad --in x=x.npy --out sums.npy --out rows.npy");
   ASSERT_EQ(predict.status, 0) << predict.err;
   const std::string sums = read("sums.npy");

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/npy_file.h"
 #include "tests/training/device_runs.h"
 #include "tests/training/training_testing.h"
 
@@ -38,13 +39,7 @@ class DeviceCases : public ::testing::Test {
   template <class T>
   std::string npy(const std::string& name, const std::vector<int>& shape,
                   const std::vector<T>& values) const {
-    std::string extents;
-    for (const int extent : shape) extents += std::to_string(extent) + ",";
-    std::string dict = std::string("{'descr': '") + (std::is_same_v<T, float> ? "<f4" : "<i4") +
-                       "', 'fortran_order': False, 'shape': (" + extents + "), }";
-    dict.append(117 - dict.size(), ' ');
-    folder_.write(name, std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
-                            std::string(1, '\0') + dict + "\n" + testing::bytes_of(values));
+    folder_.write(name, npy_file(shape, values));
     return "\"" + folder_.file(name) + "\"";
   }
 
