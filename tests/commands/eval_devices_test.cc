@@ -1,14 +1,14 @@
 // `colauto eval` on several devices, threads and ranks: the metrics of one device; and commands
 // that run on one device say so. Evaluations within runs: run_devices_test.cc.
-#include "tests/commands/run_devices.h"
+#include "tests/commands/faulty_runs.h"
 
 namespace cad {
 namespace {
 
-class EvalDevices : public RunDevices {
+class EvalDevices : public FaultyRuns {
  protected:
   void SetUp() override {
-    RunDevices::SetUp();
+    FaultyRuns::SetUp();
     std::string program = kProgram;  // batches that do not fill up, a metric beside the loss
     const std::string eval = "eval { data: text(\"text.txt\"), every: 4, batches: 3 }";
     program.replace(program.find(eval), eval.size(),
@@ -55,10 +55,9 @@ TEST_F(EvalDevices, MetricsAreThoseOfOneDevice) {
   expect_equal(run_mpi(2, "eval net.cad --json --devices 4 --plan zero3"), one, "2 ranks");
   expect_equal(run_mpi(3, "eval net.cad --json"), one, "3 ranks");
   // ranks that differ, and what is not there
-  const Output differ = run_mpi(1, "eval net.cad --devices 2 --plan dp : -n 1 '" COLAUTO_BINARY
-                                   "' eval net.cad --devices 2 --plan dp --set B=4");
-  EXPECT_EQ(differ.status, 1) << differ.err;
-  EXPECT_TRUE(contains(differ.err, "error[E1002]")) << differ.err;
+  const std::string eval = "eval net.cad --devices 2 --plan dp";
+  expect_failed(run_two(eval, eval + " --set B=4"),
+                {1, 2, {"error[E1002]: device 0 (rank 0) and device 1 (rank 1)"}});
   EXPECT_EQ(run("eval net.cad --devices 2 --init nobody").status, 66);
   EXPECT_EQ(run("eval net.cad --devices 2 --budget 1KiB").status, 3);
 }

@@ -5,77 +5,93 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 
-#include <chrono>
 #include <cstring>
+#include <thread>
 
-#include "tests/commands/run_devices.h"
+#include "tests/commands/faulty_runs.h"
+#include "tests/npy_file.h"
 
 namespace cad {
 namespace {
 
-class RunFaults : public RunDevices {
+// What a rank says of one that is killed: what that did last, and that it is gone.
+const char* const kEndedBefore = "error[E1001]: rank 1 (the last was: ";
+const char* const kWithoutAWord = "ended without a word: killed, or crashed";
+
+class RunFaults : public FaultyRuns {
  protected:
+  // What a fault waits for, where no run makes four steps.
+  void strike() const {
+    std::filesystem::create_directories(folder_ / "runs/net/step-000004");
+    write("runs/net/step-000004/state.json", "");
+  }
+  // The newest complete checkpoint loads; for programs of which a run would take long.
+  void expect_readable(const std::string& program) const {
+    std::filesystem::remove_all(folder_ / "runs/net/step-000004");
+    EXPECT_EQ(newest_step(), 0);
+    const Output read = run("params " + program + " --init runs/net");
+    EXPECT_EQ(read.status, 0) << read.err;
+  }
   void wait_for(const std::string& name) const {
     EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / name); })) << name;
   }
-  void npy(const std::string& name, const std::vector<float>& values, int columns) const {
-    std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
-                       std::to_string(static_cast<int>(values.size()) / columns) + ", " +
-                       std::to_string(columns) + "), }";
-    dict.append(117 - dict.size(), ' ');
-    std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(dict.size() + 1) +
-                       std::string(1, '\0') + dict + "\n";
-    file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    write(name, file);
-  }
 };
-
-const std::string kForEver =
-    "run net.cad --quiet --set steps=100000000 --overwrite --log log.jsonl ";
 
 TEST_F(RunFaults, SignalsFinishTheStepAndSave) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const json end = json::parse(
-        interrupted({COLAUTO_BINARY, "run", "net.cad", "--devices", "2", "--plan", "dp", "--set",
-                     "steps=100000000", "--overwrite", "--log", "log.jsonl", "--quiet"},
-                    signal));
-    EXPECT_EQ(end["interrupted"], signal == SIGINT ? "SIGINT" : "SIGTERM");
+    const std::string name = signal == SIGINT ? "SIGINT" : "SIGTERM";
+    const json end =
+        json::parse(interrupted({COLAUTO_BINARY, "run", "net.cad", "--devices", "2", "--plan", "dp",
+                                 "--set", "steps=100000000", "--overwrite", "--log", "log.jsonl"},
+                                signal));
+    EXPECT_EQ(end["interrupted"], name);
+    EXPECT_TRUE(contains(read(".err"), "interrupted by " + name)) << read(".err");
     EXPECT_TRUE(std::filesystem::exists(folder_ / checkpoint_of(end)));
-    expect_gone_and_resumable(std::to_string(signal), "--devices 3 --plan zero3");
+    expect_gone_and_resumable(name, "--devices 3 --plan zero3");
   }
 }
 
 // A signal at one of the ranks, as a scheduler sends it: all finish the step and save.
 TEST_F(RunFaults, ASignalAtARank) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
-  const Output out = run_ranks(2, kForEver + "--devices 4 --plan dp", "TERM");
-  EXPECT_EQ(out.status, 128 + SIGTERM) << out.err << messages(0) << messages(1);
-  EXPECT_EQ(events("log.jsonl", "end").at(0)["interrupted"], "SIGTERM");
-  expect_gone_and_resumable("TERM at rank 1");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string name = signal == SIGINT ? "SIGINT" : "SIGTERM";
+    const Output out = run_ranks(
+        2, "run net.cad --set steps=100000000 --log log.jsonl --devices 4 --plan dp", {signal});
+    // rank 0 speaks for all
+    expect_failed(out, {128 + signal, 2, {"interrupted by " + name}, 1}, name);
+    const json end = events("log.jsonl", "end").at(0);
+    EXPECT_EQ(end["interrupted"], name);
+    EXPECT_TRUE(std::filesystem::exists(folder_ / checkpoint_of(end)));
+    expect_gone_and_resumable(name + " at rank 1");
+  }
 }
 
-// Whatever is refused, on whichever thread, the run says that memory ran out.
+// Whatever is refused, on whichever thread, the run says that memory ran out; what was saved stays.
 TEST_F(RunFaults, MemoryThatIsRefused) {
   if (kSanitized) GTEST_SKIP() << "address space is no measure of memory under a sanitizer";
+  save_first();
   int refused = 0;
   for (int limit = 120'000; limit <= 600'000; limit += 80'000) {  // KiB
-    const Output out = run("run net.cad --quiet --steps 1 --overwrite --devices 4 --plan dp",
+    const Output out = run("run net.cad --quiet --steps 5 --resume --devices 4 --plan dp",
                            "ulimit -v " + std::to_string(limit) + "; ");
     if (contains(out.err, "error while loading shared libraries")) continue;
     if (out.status == 0) continue;
     ++refused;
-    EXPECT_EQ(out.status, 1) << limit << ": " << out.err;
-    EXPECT_TRUE(contains(out.err, "error[E0703]: not enough memory")) << limit << ": " << out.err;
+    expect_failed(out, {1, 0, {"error[E0703]: not enough memory"}}, std::to_string(limit));
   }
   EXPECT_GT(refused, 0);
+  expect_gone_and_resumable("memory that is refused");
 }
 
 // mpirun passes an interrupt on, and kills after a second who is not done by then.
 TEST_F(RunFaults, AnInterruptOfTheLauncher) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
-  std::string words = kMpi, word;
+  std::string word;
   std::vector<std::string> line{"env"};
-  std::istringstream all(words + " -n 2 " COLAUTO_BINARY " " + kForEver + "--devices 2 --plan dp");
+  std::istringstream all(kMpi + std::string(" -n 2 " COLAUTO_BINARY
+                                            " run net.cad --set steps=100000000 --log log.jsonl "
+                                            "--devices 2 --plan dp"));
   while (all >> word) {
     // `timeout` would stand between the signal and mpirun
     if (word == "timeout" && all >> word) continue;
@@ -83,12 +99,15 @@ TEST_F(RunFaults, AnInterruptOfTheLauncher) {
   }
   const pid_t child = start(line);
   wait_for("runs/net/step-000004/state.json");
+  const double then = now_s();
   ::kill(child, SIGINT);
-  EXPECT_NE(status_of(child), 0);
+  const Output out = ended(child, then);
+  expect_failed(out, {out.status, 0, {"interrupted by SIG"}});
   expect_gone_and_resumable("an interrupt of mpirun", "--devices 2 --plan zero1");
 }
 
-// Ranks that were not started alike, each kind of difference: status 1, both sides named.
+// Ranks that were not started alike, each kind of difference: both sides are named, nothing begins,
+// and what `--overwrite` would have replaced is still there.
 TEST_F(RunFaults, RanksThatDiffer) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
   std::string other = kProgram;
@@ -99,64 +118,55 @@ TEST_F(RunFaults, RanksThatDiffer) {
   std::string text;
   for (int i = 0; i < 90; ++i) text += "the quick green fox " + std::to_string(i % 7) + "\n";
   write("sub/text.txt", text);
-  const std::string binary = std::string("'") + COLAUTO_BINARY + "' ";
-  const std::string rest = " --quiet --devices 2 --save runs/mpi";
+  save_first();
+  const std::string saved = read("runs/net/step-000004/model.safetensors");
+  const std::string rest =
+      " --quiet --devices 2 --save '" + (folder_ / "runs/net").string() + "' --overwrite";
+  const std::string both = "device 0 (rank 0) and device 1 (rank 1) ";
+  const auto differ = [&](const std::string& first, const std::string& second,
+                          const std::string& says, const std::string& what) {
+    expect_failed(run_two("run " + first + rest, "run " + second + rest),
+                  {1, 2, {"error[E1002]: " + both + says}}, what);
+    EXPECT_EQ(newest_step(), 4) << what;
+    EXPECT_EQ(read("runs/net/step-000004/model.safetensors"), saved) << what;
+  };
   const struct {
     const char* what;
     std::string first, second;
-  } cases[] = {{"seed", "run net.cad --plan dp --seed 1", "run net.cad --plan dp --seed 2"},
-               {"program", "run net.cad --plan dp", "run other.cad --plan dp"},
-               {"plan", "run net.cad --plan dp", "run net.cad --plan zero3"},
-               {"data", "run net.cad --plan dp", "run sub/net.cad --plan dp"}};
-  for (const auto& c : cases) {
-    const Output out = run_mpi(1, c.first + rest + " : -n 1 " + binary + c.second + rest);
-    EXPECT_EQ(out.status, 1) << c.what << out.err;
-    EXPECT_TRUE(contains(out.err, "error[E1002]")) << c.what << out.err;
-    EXPECT_TRUE(contains(out.err, std::string("device 0 (rank 0) and device 1 (rank 1) ") +
-                                      "disagree about the " + c.what))
-        << out.err;
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << c.what;
-    EXPECT_EQ(processes(), "") << c.what;
-  }
+  } cases[] = {{"seed", "net.cad --plan dp --seed 1", "net.cad --plan dp --seed 2"},
+               {"program", "net.cad --plan dp", "other.cad --plan dp"},
+               {"plan", "net.cad --plan dp", "net.cad --plan zero3"},
+               {"data", "net.cad --plan dp", "sub/net.cad --plan dp"}};
+  for (const auto& c : cases)
+    differ(c.first, c.second, std::string("disagree about the ") + c.what, c.what);
   // first values come from files that each rank reads for itself
   ASSERT_EQ(run("run net.cad --quiet --steps 0 --save one").status, 0);
   ASSERT_EQ(run("run net.cad --quiet --steps 0 --save two --seed 9").status, 0);
-  const Output values = run_mpi(1, "run net.cad --plan dp --init one" + rest + " : -n 1 " + binary +
-                                       "run net.cad --plan dp --init two" + rest);
-  EXPECT_EQ(values.status, 1) << values.err;
-  EXPECT_TRUE(contains(values.err,
-                       "error[E1002]: device 0 (rank 0) and device 1 (rank 1) start "
-                       "from different values of `"))
-      << values.err;
+  differ("net.cad --plan dp --init one", "net.cad --plan dp --init two",
+         "start from different values of `", "first values");
+  expect_gone_and_resumable("ranks that differ", "--devices 2 --plan dp");
 }
 
 // Two ranks in different folders, as on hosts without a common file system.
 TEST_F(RunFaults, AFolderThatNotAllSee) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
   std::filesystem::create_directories(folder_ / "elsewhere");
-  const std::string flags = " --quiet --devices 2 --plan dp --save here";
-  const Output out =
-      run_mpi(1, "run net.cad" + flags +
-                     " : -n 1 -wdir elsewhere '" COLAUTO_BINARY "' run ../net.cad" + flags);
-  EXPECT_EQ(out.status, 1) << out.err;
-  EXPECT_TRUE(contains(out.err, "error[E1003]")) << out.err;
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "here"));
+  save_first();
+  const std::string flags = " --quiet --devices 2 --plan dp --save runs/net --overwrite";
+  const Output out = run_two("run net.cad" + flags, "run ../net.cad" + flags, "-wdir elsewhere ");
+  expect_failed(out, {1, 2, {"device 1 does not see the first device's `runs/net`"}});
+  EXPECT_TRUE(contains(messages(1), "error[E1003]")) << messages(1);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "elsewhere/runs"));
+  expect_gone_and_resumable("a folder that not all see");
 }
 
 // Those that are left see that its process is gone, and say so before the launcher ends them too.
 TEST_F(RunFaults, ARankIsKilled) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
   for (const char* flags : {"--devices 3 --plan zero3", "--devices 6 --plan dp"}) {
-    const Output out = run_ranks(3, kForEver + flags, "KILL");
-    EXPECT_EQ(out.status, 128 + SIGKILL) << out.err;
+    const Output out = run_ranks(3, kForEver + flags, {SIGKILL});
     EXPECT_TRUE(contains(out.err, "rank 1") && contains(out.err, "signal 9")) << out.err;
-    for (const int rank : {0, 2}) {
-      EXPECT_TRUE(contains(messages(rank), "error[E1001]: rank 1 (the last was: "))
-          << rank << ": " << messages(rank);
-      EXPECT_TRUE(contains(messages(rank), "ended without a word: killed, or crashed"))
-          << rank << ": " << messages(rank);
-      EXPECT_TRUE(contains(messages(rank), "`--resume`")) << rank << ": " << messages(rank);
-    }
+    expect_failed(out, {128 + SIGKILL, 3, {kEndedBefore, kWithoutAWord, "`--resume`"}, 1}, flags);
     expect_gone_and_resumable("a killed rank");
   }
 }
@@ -169,22 +179,19 @@ TEST_F(RunFaults, ARankIsKilledInALongStep) {
         "  param w : [D, E] = normal(0.01)\n  repeat L { x = tanh(x @[D] w)[E -> D] }\n"
         "  return x\n}\ntrain net {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
         "  loss: mse(Net(x), y)\n  optimizer: sgd(lr: 1e-3)\n  B: 1024, steps: 1000\n}\n");
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const Output out =
-        run_ranks(2, "run net.cad --quiet --devices 2 --plan dp --log log.jsonl", "KILL");
-    ::_exit(out.status);
-  }
-  EXPECT_TRUE(wait_until([&] { return contains(read("log.jsonl"), "\"start\""); }));
-  ::usleep(300'000);
-  std::filesystem::create_directories(folder_ / "runs/net/step-000004");
-  write("runs/net/step-000004/state.json", "");  // what the fault waits for
-  EXPECT_EQ(status_of(child), 128 + SIGKILL);
+  ASSERT_EQ(run("run net.cad --quiet --steps 0 --save runs/net").status, 0);
+  std::thread fault([&] {
+    EXPECT_TRUE(wait_until([&] { return contains(read("log.jsonl"), "\"start\""); }));
+    ::usleep(300'000);
+    strike();
+  });
+  const Output out = run_ranks(
+      2, "run net.cad --quiet --devices 2 --plan dp --resume --save runs/net --log log.jsonl",
+      {SIGKILL});
+  fault.join();
   EXPECT_TRUE(events("log.jsonl", "step").empty()) << "the step is not long enough";
-  EXPECT_TRUE(contains(messages(0), "error[E1001]: rank 1 (the last was: ")) << messages(0);
-  EXPECT_TRUE(contains(messages(0), "ended without a word")) << messages(0);
-  EXPECT_EQ(processes(), "");
+  expect_failed(out, {128 + SIGKILL, 2, {kEndedBefore, kWithoutAWord}, 1});
+  expect_readable("net.cad");
 }
 
 // While the ranks still plan or compile nobody meets anybody: the one that is left says who is
@@ -199,29 +206,24 @@ TEST_F(RunFaults, ARankIsKilledBeforeTheFirstStep) {
             "  return x\n}\ntrain net {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n"
             "  loss: mse(Net(x), y)\n  optimizer: sgd(lr: 1e-3)\n  B: 8, steps: 9\n}\n");
   const struct {
-    const char *what, *flags;
-  } cases[] = {{"planning",
-                "run net.cad --set L=40 --set B=64 --devices 8 --mesh a=2,b=2,c=2 "
-                "--budget 700KiB "},
-               {"compiling", "run deep.cad --devices 2 --plan dp "}};
+    const char *what, *program, *flags;
+  } cases[] = {{"planning", "net.cad --set L=40 --set B=64",
+                " --devices 8 --mesh a=2,b=2,c=2 --budget 700KiB"},
+               {"compiling", "deep.cad", " --devices 2 --plan dp"}};
   for (const auto& c : cases) {
-    const std::string line = std::string(c.flags) + "--quiet --log log.jsonl";
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) ::_exit(run_ranks(2, line, "KILL").status);
-    EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / "err.0"); })) << c.what;
-    ::usleep(700'000);  // MPI has started
-    std::filesystem::create_directories(folder_ / "runs/net/step-000004");
-    write("runs/net/step-000004/state.json", "");  // what the fault waits for
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_EQ(status_of(child), 128 + SIGKILL) << c.what;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << c.what;
+    const std::string line = std::string("run ") + c.program + " --quiet --save runs/net ";
+    ASSERT_EQ(run(line + "--steps 0").status, 0);
+    std::thread fault([&] {
+      EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(folder_ / "err.0"); })) << c.what;
+      ::usleep(700'000);  // MPI has started
+      strike();
+    });
+    const Output out = run_ranks(2, line + "--resume --log log.jsonl" + c.flags, {SIGKILL});
+    fault.join();
     EXPECT_EQ(read("log.jsonl"), "") << c.what << " has ended before";
-    EXPECT_TRUE(contains(messages(0), "error[E1001]: rank 1 (the last was: "))
-        << c.what << messages(0);
-    EXPECT_TRUE(contains(messages(0), "ended without a word")) << c.what << messages(0);
-    EXPECT_EQ(processes(), "") << c.what;
-    for (const char* left : {"err.0", "err.1", "runs", "log.jsonl"})
+    expect_failed(out, {128 + SIGKILL, 2, {kEndedBefore, kWithoutAWord}, 1}, c.what);
+    expect_readable(c.program);
+    for (const char* left : {"runs", "log.jsonl", "err.0"})
       std::filesystem::remove_all(folder_ / left);
   }
 }
@@ -230,13 +232,8 @@ TEST_F(RunFaults, ARankIsKilledBeforeTheFirstStep) {
 TEST_F(RunFaults, AStoppedRankIsNamedByAll) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
   const Output out =
-      run_ranks(4, kForEver + "--devices 4 --mesh dp=2,tp=2 --threads-per-device 1", "STOP", 3);
-  EXPECT_EQ(out.status, 1) << out.err;
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_TRUE(contains(messages(rank), "error[E1001]")) << rank << ": " << messages(rank);
-    EXPECT_TRUE(contains(messages(rank), "waited 5 s")) << rank << ": " << messages(rank);
-    EXPECT_TRUE(contains(messages(rank), "no sign of rank 3")) << rank << ": " << messages(rank);
-  }
+      run_ranks(4, kForEver + "--devices 4 --mesh dp=2,tp=2 --threads-per-device 1", {SIGSTOP, 3});
+  expect_failed(out, {1, 4, {"error[E1001]", "waited 5 s", "no sign of rank 3"}, 3});
   expect_gone_and_resumable("a stopped rank");
 }
 
@@ -246,22 +243,20 @@ TEST_F(RunFaults, ARankThatPausesGoesOn) {
   const std::string flags =
       "run net.cad --quiet --set steps=60 --devices 2 --plan zero1 --threads-per-device 1 ";
   ASSERT_EQ(run(flags + "--log one.jsonl --save one").status, 0);
-  const Output out = run_ranks(2, flags + "--log log.jsonl", "STOP", 1, 1.5);
+  const Output out = run_ranks(2, flags + "--log log.jsonl", {SIGSTOP, 1, 1.5});
   EXPECT_EQ(out.status, 0) << out.err << messages(0) << messages(1);
   EXPECT_EQ(losses("log.jsonl"), losses("one.jsonl"));
 }
 
 TEST_F(RunFaults, ARankThatNeverStarts) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
-  const auto begin = std::chrono::steady_clock::now();
+  save_first();
   std::string mpi = kMpi;
   mpi.replace(mpi.find("TIMEOUT=5"), 9, "TIMEOUT=0.3");
-  const Output out =
-      run("run net.cad --quiet --devices 2 --plan dp : -n 1 sleep 100", mpi + "-n 1");
-  EXPECT_EQ(out.status, 1) << out.err;
-  EXPECT_TRUE(contains(out.err, "rank 0 waited 3 s for the other ranks to start")) << out.err;
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
-  EXPECT_EQ(processes(), "");
+  const Output out = run_ranks(
+      1, "run net.cad --quiet --devices 2 --plan dp --overwrite : -n 1 sleep 100", {}, mpi);
+  expect_failed(out, {1, 1, {"rank 0 waited 3 s for the other ranks to start"}});
+  expect_gone_and_resumable("a rank that never starts");
 }
 
 TEST_F(RunFaults, TheProcessOfAllDevicesIsKilled) {
@@ -270,8 +265,9 @@ TEST_F(RunFaults, TheProcessOfAllDevicesIsKilled) {
              "save.every=1", "--devices", "3", "--plan", "zero3"});
   wait_for("runs/net/step-000004/state.json");
   ::usleep(30'000);
+  const double then = now_s();
   ::kill(child, SIGKILL);
-  EXPECT_EQ(status_of(child), 128 + SIGKILL);
+  expect_failed(ended(child, then), {128 + SIGKILL});
   expect_gone_and_resumable("a killed process", "--devices 2 --plan dp");
 }
 
@@ -330,8 +326,10 @@ TEST_F(RunFaults, ANanAtOneDevice) {
     return bad;
   };
   // the last element of `w`: by zero3 the second device's
-  npy("good.npy", good, 4);
-  npy("x.npy", good, 4);
+  const auto rows = [&](const std::vector<float>& values) {
+    write("x.npy", npy_file({24, 4}, values));
+  };
+  rows(good);
   ASSERT_EQ(run("run net.cad --quiet --steps 0 --save first").status, 0);
   std::string model = read("first/step-000000/model.safetensors");
   const float nan = std::nanf("");
@@ -349,29 +347,22 @@ TEST_F(RunFaults, ANanAtOneDevice) {
       {"a parameter", 1, "--plan zero3 --init bad.safetensors",
        "the parameter `w` holds nan before this step on device 1", false}};
   for (const auto& c : cases) {
-    npy("x.npy", with(c.value), 4);
+    rows(with(c.value));
     const std::string arguments = "run net.cad --quiet --devices 2 " + c.flags;
-    const Output threads = run(arguments);
-    EXPECT_EQ(threads.status, 1) << c.what << threads.err;
-    EXPECT_TRUE(contains(threads.err, "error[E0701]")) << c.what << threads.err;
-    EXPECT_TRUE(contains(threads.err, c.saved ? "at step 3" : "at step 1")) << threads.err;
-    EXPECT_TRUE(contains(threads.err, c.says)) << c.what << threads.err;
-    const auto repair = [&] { npy("x.npy", good, 4); };
+    const std::string step = c.saved ? "at step 3" : "at step 1";
+    expect_failed(run(arguments), {1, 0, {"error[E0701]", step, c.says}}, c.what);
     if (c.saved) {
-      repair();
+      rows(good);
       expect_gone_and_resumable(c.what);
-      npy("x.npy", with(c.value), 4);
+      rows(with(c.value));
     }
+    EXPECT_EQ(newest_step(), -1) << c.what;
     std::filesystem::remove_all(folder_ / "runs");
     if (!have_mpi()) continue;
-    const Output ranks = run_ranks(2, arguments);
-    EXPECT_EQ(ranks.status, 1) << c.what << ranks.err;
-    for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_TRUE(contains(messages(rank), "error[E0701]")) << c.what << messages(rank);
-      EXPECT_TRUE(contains(messages(rank), c.says + " (rank 1)")) << c.what << messages(rank);
-    }
+    expect_failed(run_ranks(2, arguments), {1, 2, {"error[E0701]", step, c.says + " (rank 1)"}},
+                  c.what);
     if (c.saved) {
-      repair();
+      rows(good);
       expect_gone_and_resumable(c.what, "--devices 3 --plan dp");
     }
     std::filesystem::remove_all(folder_ / "runs");
@@ -387,15 +378,12 @@ TEST_F(RunFaults, TheDiskFillsAtASave) {
     const std::string arguments =
         "run net.cad --quiet --devices 2 --plan zero1 --save disk/run --set steps=80";
     const Output full = mpi ? run_ranks(2, arguments) : run(arguments);
-    EXPECT_EQ(full.status, 1) << full.err;
-    if (mpi) {
-      for (int rank = 0; rank < 2; ++rank) {
-        EXPECT_TRUE(contains(messages(rank), "error[E0602]: cannot write") ||
-                    contains(messages(rank), "saving: cannot write"))
-            << rank << messages(rank);
-      }
-    } else {
-      EXPECT_TRUE(contains(full.err, "error[E0602]: cannot write")) << full.err;
+    expect_failed(full, {1, mpi ? 2 : 0, {"cannot write"}});
+    for (const std::string& text : mpi ? std::vector<std::string>{messages(0), messages(1)}
+                                       : std::vector<std::string>{full.err}) {
+      EXPECT_TRUE(contains(text, "error[E0602]: cannot write") ||
+                  (mpi && contains(text, "saving: cannot write")))
+          << text;
     }
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / "disk/run")) {
       const std::string name = entry.path().filename().string();
@@ -414,12 +402,11 @@ TEST_F(RunFaults, ARankFailsAfterTheLastStep) {
   if (!have_mpi()) GTEST_SKIP() << "no mpirun";
   const Output out =
       run_ranks(2, "run net.cad --quiet --steps 1 --devices 2 --plan dp --trace /dev/full");
-  EXPECT_EQ(out.status, 1) << out.err;
+  expect_failed(out, {1, 2, {}});
   EXPECT_TRUE(contains(messages(0), "error[E0602]: cannot write")) << messages(0);
   EXPECT_TRUE(contains(messages(1), "error[E1001]: device 0 (rank 0)")) << messages(1);
-  EXPECT_FALSE(contains(messages(0) + messages(1), "ended without a word"))
-      << messages(0) << messages(1);
-  EXPECT_EQ(processes(), "");
+  EXPECT_FALSE(contains(messages(0) + messages(1), kWithoutAWord)) << messages(0) << messages(1);
+  expect_gone_and_resumable("a trace that cannot be written");
 }
 
 const char* const kAttention = R"(dim B, T = 512, S = T, D = 32, H = 2, K = D / H
@@ -475,43 +462,17 @@ TEST_F(RunFaults, RanksWithFewerCores) {
 // Where nothing can be saved, nothing begins, at any rank.
 TEST_F(RunFaults, APlaceThatCannotBeWritten) {
   write("taken", "a file");
-  const Output threads = run("run net.cad --quiet --devices 2 --plan dp --save taken");
-  EXPECT_EQ(threads.status, 1);
-  EXPECT_TRUE(contains(threads.err, "error[E0602]: cannot write `taken`")) << threads.err;
+  const std::string line = "run net.cad --quiet --devices 2 --plan dp --save taken";
+  expect_failed(run(line), {1, 0, {"error[E0602]: cannot write `taken`"}});
   if (!have_mpi()) return;
-  const Output ranks = run_ranks(2,
-                                 "run net.cad --quiet --devices 2 --plan dp --save taken "
-                                 "--log log.jsonl");
-  EXPECT_EQ(ranks.status, 1) << ranks.err;
-  for (int rank = 0; rank < 2; ++rank)
-    EXPECT_TRUE(contains(messages(rank), "cannot write `taken`")) << rank << messages(rank);
+  expect_failed(run_ranks(2, line + " --log log.jsonl"), {1, 2, {"cannot write `taken`"}});
   EXPECT_TRUE(events("log.jsonl", "step").empty());
-  EXPECT_EQ(processes(), "");
-}
-
-// Jobs on one machine do not meet each other.
-TEST_F(RunFaults, JobsAtOnce) {
-  if (!have_mpi()) GTEST_SKIP() << "no mpirun";
-  std::string script;
-  for (const char* name : {"a", "b", "c"}) {
-    script += std::string(kMpi) +
-              "-n 2 '" COLAUTO_BINARY
-              "' run net.cad --quiet --devices 2 --plan zero1 --threads-per-device 1 --save " +
-              name + " --log " + name + ".jsonl & p" + name + "=$!\n";
-  }
-  script += "wait $pa && wait $pb && wait $pc\n";
-  write("jobs.sh", script);
-  EXPECT_EQ(std::system(("cd '" + folder_.string() + "' && sh jobs.sh 2>.err").c_str()), 0)
-      << read(".err");
-  EXPECT_EQ(losses("a.jsonl").size(), 8U);
-  EXPECT_EQ(losses("a.jsonl"), losses("b.jsonl"));
-  EXPECT_EQ(losses("a.jsonl"), losses("c.jsonl"));
-  EXPECT_EQ(processes(), "");
+  EXPECT_EQ(read("taken"), "a file");
 }
 
 // On a cube of devices too the answer comes soon, and names what does: the same whatever was asked.
 TEST_F(RunFaults, NoChoiceFitsOnACube) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = now_s();
   const std::string cube =
       "run net.cad --quiet --dry-run --devices 8 --mesh a=2,b=2,c=2 --plan auto --budget ";
   const auto least_of = [&](const std::string& budget) {
@@ -523,7 +484,7 @@ TEST_F(RunFaults, NoChoiceFitsOnACube) {
   };
   const int64_t least = least_of("1KiB");
   EXPECT_EQ(least_of(std::to_string(least / 2) + "B"), least);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(kSanitized ? 300 : 30));
+  EXPECT_LT(now_s() - begin, kSanitized ? 300 : 30);
   if (kSanitized) return;  // what does is searched for in many parts
   const Output out = run(cube + std::to_string(least) + "B");
   EXPECT_EQ(out.status, 0) << out.err;
@@ -537,10 +498,11 @@ TEST_F(RunFaults, SignalsEndPlanning) {
           start({COLAUTO_BINARY, command, "net.cad", "--set", "L=40", "--set", "B=64", "--devices",
                  "8", "--mesh", "a=2,b=2,c=2", "--budget", "700KiB"});
       ::usleep(400'000);
-      const auto begin = std::chrono::steady_clock::now();
+      const double then = now_s();
       ::kill(child, signal);
-      EXPECT_EQ(status_of(child), 128 + signal) << command << read(".err");
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2)) << command;
+      const Output out = ended(child, then);
+      expect_failed(out, {128 + signal}, command);
+      EXPECT_LT(out.seconds, 2) << command;
     }
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
@@ -551,9 +513,8 @@ TEST_F(RunFaults, NoChoiceFits) {
   for (const char* flags : {"--devices 2 --budget 1KiB", "--devices 4 --mesh dp=4 --budget 2KiB",
                             "--devices 2 --plan dp --budget 1KiB", "--budget 1KiB"}) {
     const Output out = run(std::string("run net.cad --quiet --log log.jsonl ") + flags);
-    EXPECT_EQ(out.status, 3) << flags << out.err;
+    expect_failed(out, {3, 0, {"needs"}}, flags);
     EXPECT_TRUE(contains(out.err, "error[E0901]") || contains(out.err, "error[E0703]")) << out.err;
-    EXPECT_TRUE(contains(out.err, "needs")) << out.err;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << flags;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "log.jsonl") && !read("log.jsonl").empty());
   }

@@ -1,21 +1,17 @@
 // Ranks on two hosts. The hosts are two network namespaces of this machine, each with a host name
 // of its own and joined by a cable (a veth pair) that can be pulled; all traffic is TCP. Needs root
 // and `ip`; skipped where they are missing. Faults of ranks on one host: run_faults_test.cc.
-#include <sys/wait.h>
+#include <thread>
 
-#include "tests/commands/run_devices.h"
+#include "tests/commands/faulty_runs.h"
 
 namespace cad {
 namespace {
 
-const char* const kForEver =
-    "run net.cad --quiet --devices 4 --plan dp --threads-per-device 1 --overwrite "
-    "--set steps=100000000 --log log.jsonl";
-
-class TwoHosts : public RunDevices {
+class TwoHosts : public FaultyRuns {
  protected:
   void SetUp() override {
-    RunDevices::SetUp();
+    FaultyRuns::SetUp();
     if (!have_mpi()) GTEST_SKIP() << "no mpirun";
     if (std::system("command -v ip >/dev/null 2>&1 && command -v unshare >/dev/null 2>&1") != 0)
       GTEST_SKIP() << "no `ip` (iproute2) or no `unshare` (util-linux)";
@@ -40,7 +36,7 @@ class TwoHosts : public RunDevices {
   }
   void TearDown() override {
     for (const std::string& name : names_) shell("ip netns del " + name);
-    RunDevices::TearDown();
+    FaultyRuns::TearDown();
   }
   static std::string namespace_of(const std::string& host) {
     return "colauto-" + std::to_string(::getpid()) + host;
@@ -62,13 +58,16 @@ class TwoHosts : public RunDevices {
            "--mca oob_tcp_if_include 10.77.0.0/24 " +
            more;
   }
-  void pull_when_saved() const {
-    for (int i = 0; i < 1200; ++i, ::usleep(50'000)) {
-      if (std::filesystem::exists(folder_ / "runs/net/step-000004/state.json")) break;
-    }
+  // Returns when.
+  double pull_when_saved() const {
+    EXPECT_TRUE(wait_until(
+        [&] { return std::filesystem::exists(folder_ / "runs/net/step-000004/state.json"); }));
+    const double then = now_s();
     EXPECT_TRUE(shell("ip -n " + names_[0] + " link set cable down"));
+    return then;
   }
   std::vector<std::string> names_;
+  const std::string long_run_ = kForEver + "--devices 4 --plan dp --threads-per-device 1";
 };
 
 TEST_F(TwoHosts, GiveTheBitsOfThreads) {
@@ -76,7 +75,7 @@ TEST_F(TwoHosts, GiveTheBitsOfThreads) {
   ASSERT_EQ(run(flags + "--log one.jsonl --save one").status, 0);
   for (const int slots : {2, 1}) {  // one device a rank, then two
     const Output out =
-        run_ranks(2 * slots, flags + "--log many.jsonl --save many", "", 0, 0, mpirun(slots));
+        run_ranks(2 * slots, flags + "--log many.jsonl --save many", {}, mpirun(slots));
     ASSERT_EQ(out.status, 0) << out.err << messages(0) << messages(1);
     EXPECT_EQ(losses("many.jsonl"), losses("one.jsonl")) << slots;
     EXPECT_EQ(read("many/step-000008/model.safetensors"),
@@ -90,13 +89,11 @@ TEST_F(TwoHosts, GiveTheBitsOfThreads) {
 // The ranks of both hosts see that it is gone and name it, before Open MPI's transport, which sees
 // a peer hang up, or the launcher ends them.
 TEST_F(TwoHosts, ARankIsKilled) {
-  const Output out = run_ranks(4, kForEver, "KILL", 3, 0, mpirun(2));
-  EXPECT_EQ(out.status, 128 + SIGKILL) << out.err;
-  for (const int rank : {0, 1, 2}) {
-    EXPECT_TRUE(contains(messages(rank), "error[E1001]: rank 3 on host-b (the last was: "))
-        << rank << ": " << messages(rank) << out.err;
-    EXPECT_TRUE(contains(messages(rank), "ended without a word")) << rank << ": " << messages(rank);
-  }
+  const Output out = run_ranks(4, long_run_, {SIGKILL, 3}, mpirun(2));
+  expect_failed(out, {128 + SIGKILL,
+                      4,
+                      {"error[E1001]: rank 3 on host-b (the last was: ", "ended without a word"},
+                      3});
   EXPECT_TRUE(contains(out.err, "process rank 3")) << out.err;
   expect_gone_and_resumable("a killed rank");
 }
@@ -104,46 +101,40 @@ TEST_F(TwoHosts, ARankIsKilled) {
 // The cable is pulled in mid-run. The ranks of each host miss the other's, say so and end, although
 // no launcher can tell them to; that of Open MPI cannot reach its own daemon and is ended here.
 TEST_F(TwoHosts, ACableIsPulled) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    run_ranks(4, kForEver, "", 0, 0, mpirun(2, "--mca oob_tcp_keepalive_time 300 "));
-    ::_exit(0);
-  }
-  pull_when_saved();
-  for (int i = 0; i < 400 && !contains(messages(0) + messages(1), "error[E1001]"); ++i)
-    ::usleep(50'000);
+  Output out;
+  std::thread launcher(
+      [&] { out = run_ranks(4, long_run_, {}, mpirun(2, "--mca oob_tcp_keepalive_time 300 ")); });
+  const double then = pull_when_saved();
+  EXPECT_TRUE(wait_until([&] { return contains(messages(0) + messages(1), "error[E1001]"); }));
   EXPECT_EQ(processes(true), "");
-  for (int rank = 0; rank < 4; ++rank) {
-    const std::string text = messages(rank);
-    EXPECT_TRUE(contains(text, "error[E1001]")) << rank << ": " << text;
-    EXPECT_TRUE(contains(text, "no sign of rank")) << rank << ": " << text;
-    EXPECT_TRUE(contains(text, rank < 2 ? "on host-b" : "on host-a")) << rank << ": " << text;
-  }
+  EXPECT_LT(now_s() - then, kInTime);
   for (const pid_t pid : running()) ::kill(pid, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  launcher.join();
+  out.began = then;
+  out.seconds = 0;  // it was ended here; its ranks were not
+  expect_failed(out, {128 + SIGKILL, 4, {"error[E1001]", "no sign of rank"}});
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_TRUE(contains(messages(rank), rank < 2 ? "on host-b" : "on host-a")) << messages(rank);
   expect_gone_and_resumable("a pulled cable");
 }
 
 // With a launcher that looks after its daemons all end at once.
 TEST_F(TwoHosts, ACableIsPulledAndTheLauncherSees) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const Output out = run_ranks(4, kForEver, "", 0, 0,
-                                 mpirun(2,
-                                        "--mca oob_tcp_keepalive_time 2 --mca "
-                                        "oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes "
-                                        "2 ",
-                                        "COLAUTO_COMM_TIMEOUT=20 "));
-    write("launcher", out.err);
-    ::_exit(out.status);
-  }
-  pull_when_saved();
-  int raw = 0;
-  ::waitpid(child, &raw, 0);
-  EXPECT_TRUE(WIFEXITED(raw) && WEXITSTATUS(raw) != 0 && WEXITSTATUS(raw) != 124) << raw;
-  EXPECT_TRUE(contains(read("launcher"), "lost communication")) << read("launcher");
+  Output out;
+  std::thread launcher([&] {
+    out = run_ranks(4, long_run_, {},
+                    mpirun(2,
+                           "--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 "
+                           "--mca oob_tcp_keepalive_probes 2 ",
+                           "COLAUTO_COMM_TIMEOUT=20 "));
+  });
+  const double then = pull_when_saved();
+  launcher.join();
+  out.seconds -= then - out.began;
+  out.began = then;
+  EXPECT_NE(out.status, 124) << "no end came of itself";
+  expect_failed(out, {out.status, 4, {}});
+  EXPECT_TRUE(contains(out.err, "lost communication")) << out.err;
   expect_gone_and_resumable("a pulled cable", "--devices 3 --plan zero1");
 }
 
