@@ -1,26 +1,42 @@
 // Collectives between processes: mpi_collectives.cc under mpirun, on one host.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "backend/comm/mpi_world.h"
+#include "tests/training/training_testing.h"
 
 #ifdef COLAUTO_MPI_TEST
 
 namespace {
 
-// `messages`: gets what the ranks say.
+// Processes that run in a folder.
+int running_in(const std::string& folder) {
+  int count = 0;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", none))
+    count += std::filesystem::read_symlink(entry.path() / "cwd", none) == folder ? 1 : 0;
+  return count;
+}
+
+// The launcher's status. All ranks end in time, and none is left. `messages`: gets what they say.
 int under_mpirun(int ranks, const std::string& arguments, std::string* messages = nullptr) {
+  const cad::backend::testing::TemporaryFolder folder;
   const std::string command =
+      "cd '" + folder.path() + "' && " +
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
       "OMPI_MCA_rmaps_base_oversubscribe=1 "
       "OMPI_MCA_btl_vader_single_copy_mechanism=none ASAN_OPTIONS=detect_leaks=0 timeout 120 "
       "mpirun -n " +
       std::to_string(ranks) + " " COLAUTO_MPI_TEST " " + arguments +
       (messages == nullptr ? "" : " 2>&1");
+  const auto begin = std::chrono::steady_clock::now();
   FILE* output = ::popen(command.c_str(), "r");
   if (output == nullptr) return -1;
   char line[4096];
@@ -28,6 +44,9 @@ int under_mpirun(int ranks, const std::string& arguments, std::string* messages 
     if (messages != nullptr) *messages += line;
   }
   const int status = ::pclose(output);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << arguments;
+  for (int i = 0; i < 50 && running_in(folder.path()) > 0; ++i) ::usleep(100'000);
+  EXPECT_EQ(running_in(folder.path()), 0) << arguments;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
@@ -82,11 +101,13 @@ TEST(Mpi, AFailureThatNobodyAsksForIsSaid) {
   EXPECT_EQ(times(messages, "error[E1001]: device 1 (rank 1): the disk is full"), 2) << messages;
   EXPECT_EQ(times(messages, "ended without a word"), 0) << messages;
 }
-// The others end because of what it has told, and are not accused of it.
+// The others end because of what it has told, are not accused of it, and it ends as it was about
+// to.
 TEST(Mpi, WhoHasFailedIsNotLeftByTheOthers) {
   std::string messages;
   EXPECT_EQ(under_mpirun(3, "left-alone 1", &messages), 5) << messages;
   EXPECT_EQ(times(messages, "ended without a word"), 0) << messages;
+  EXPECT_EQ(times(messages, "rank 1 ends as it was about to"), 1) << messages;
 }
 
 }  // namespace
