@@ -59,6 +59,7 @@ Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
   std::vector<OutputPlace> places(results.size());
   for (size_t o = 0; o < results.size(); ++o) {
     const std::string& name = g.outputs[o].name;
+    impl->in_place.push_back(-1);
     impl->outputs.push_back(port_of(g, name, results[o], bindings));
     places[o].accumulate = std::find(options.accumulate.begin(), options.accumulate.end(), name) !=
                            options.accumulate.end();
@@ -68,6 +69,7 @@ Program compile(const ir::Graph& graph, const ir::Bindings& bindings,
         if (impl->inputs[i].name == input) places[o].aliased_input = static_cast<int32_t>(i);
       }
       CAD_CHECK(places[o].aliased_input >= 0, "in_place names no input `{}`", input);
+      impl->in_place[o] = places[o].aliased_input;
     }
   }
   if (g.batch_dim.valid())

@@ -105,7 +105,8 @@ struct ProgramImpl {
   ir::Graph graph;
   ir::Bindings bindings;
   std::vector<Port> inputs, outputs;
-  std::vector<Block> blocks;  // [0] is the top level
+  std::vector<int32_t> in_place;  // by output: the input with the same memory; -1: none
+  std::vector<Block> blocks;      // [0] is the top level
   std::vector<KernelCall> calls;
   std::vector<CompiledKernel> kernels;
   std::vector<GemmPlan> gemms;

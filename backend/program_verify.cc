@@ -26,10 +26,6 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-Place place_of(const Address& a) {
-  return a.root == Address::kArena ? Place{a.block, a.buffer} : Place{-1, a.root};
-}
-
 class Verifier {
  public:
   explicit Verifier(const ProgramImpl& p) : p_(p) {}
@@ -52,6 +48,14 @@ class Verifier {
   [[nodiscard]] std::string name(const Instruction& i) const {
     const StepInfo& info = p_.infos[static_cast<size_t>(i.info)];
     return fmt::format("`{}`{}", info.name, info.scope.empty() ? "" : " of " + info.scope);
+  }
+
+  // An output that lies in its input's memory is there.
+  [[nodiscard]] Place place_of(const Address& a) const {
+    if (a.root == Address::kArena) return {a.block, a.buffer};
+    const auto output = static_cast<size_t>(a.root) - 1 - p_.inputs.size();
+    const bool shares = output < p_.in_place.size() && p_.in_place[output] >= 0;
+    return {-1, shares ? 1 + p_.in_place[output] : a.root};
   }
 
   // Buffers of one block that live together.

@@ -1,9 +1,9 @@
 // backend/program_verify.h -- checks a compiled program against what must hold of every one: what
 // is read was written, buffers that live together do not overlap, a collective has the sizes of its
-// node and its buffers to itself from start to await, and the groups of every collective cover all
-// devices once. Blocks have no branches, so devices that run one program meet the same collectives
-// in the same order; that all processes have the same program is agree()'s to find out
-// (backend/comm/agree.h), by collective_sequence().
+// node and its buffers to itself from start to await (an output in place is its input's memory),
+// and the groups of every collective cover all devices once. Blocks have no branches, so devices
+// that run one program meet the same collectives in the same order; that all processes have the
+// same program is agree()'s to find out (backend/comm/agree.h), by collective_sequence().
 #pragma once
 
 #include <string>

@@ -156,7 +156,7 @@ void Scheduler::go_direct(const RegionState& r, const std::vector<Step>& steps, 
     const int32_t made = def_step_[index(in)];
     if (base(in) != in || made < 0 || made >= def || graph_.value(in).region != r.region) continue;
     if (uses_[index(in)] != 1 || bytes(in) != bytes(v) || direct_[index(in)] != nullptr) continue;
-    if (places_[index(in)].valid() || in_flight(in, def)) continue;
+    if (places_[index(in)].valid()) continue;
     if (!fixed(steps[static_cast<size_t>(made)])) continue;
     return go_direct(r, steps, in, d);
   }

@@ -21,8 +21,8 @@ struct Disk : FileReader {
   }
 };
 
-std::unique_ptr<Program> program(const std::string& name) {
-  auto p = std::make_unique<Program>();
+std::unique_ptr<Checked> program(const std::string& name) {
+  auto p = std::make_unique<Checked>();
   Disk disk;
   Result<std::string> text = disk.read(kFolder + name + ".cad");
   EXPECT_TRUE(text.ok()) << name;

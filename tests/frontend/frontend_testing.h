@@ -27,7 +27,7 @@ struct Texts : FileReader {
   }
 };
 
-struct Program {
+struct Checked {
   Sources sources;
   Diagnostics diagnostics;
   std::shared_ptr<const Module> module;
@@ -47,10 +47,10 @@ struct Program {
   }
 };
 
-inline std::unique_ptr<Program> checked(const std::string& text,
+inline std::unique_ptr<Checked> checked(const std::string& text,
                                         const std::map<std::string, std::string>& files = {},
                                         const CheckOptions& options = {}) {
-  auto p = std::make_unique<Program>();
+  auto p = std::make_unique<Checked>();
   Texts reader;
   reader.files = files;
   Result<FileId> file = load_source(p->sources, "test.cad", text);
@@ -63,7 +63,7 @@ inline std::unique_ptr<Program> checked(const std::string& text,
 }
 
 // The last model's graph; fails the test when something is wrong with it.
-inline ir::Graph lowered(const Program& p, bool training = true,
+inline ir::Graph lowered(const Checked& p, bool training = true,
                          ir::DType precision = ir::DType::kF32) {
   EXPECT_FALSE(p.diagnostics.has_errors()) << p.text();
   if (p.diagnostics.has_errors()) return {};
@@ -123,7 +123,7 @@ inline void expect_values(const ir::Tensor& t, const std::vector<double>& wanted
 }
 
 // With the program's own bindings and more.
-inline std::map<std::string, ir::Tensor> run(const Program& p, const ir::Graph& g,
+inline std::map<std::string, ir::Tensor> run(const Checked& p, const ir::Graph& g,
                                              const Values& values, const ir::Bindings& more) {
   ir::Bindings bindings = p.module->bindings;
   for (const auto& [name, value] : more) bindings[name] = value;

@@ -16,19 +16,6 @@ struct Case {
   std::vector<Bindings> sizes;
 };
 
-Attrs over(Dims dims) {
-  Attrs attrs;
-  attrs.dims = std::move(dims);
-  return attrs;
-}
-Attrs along(DimId dim, DimId to = {}, DimId window = {}) {
-  Attrs attrs;
-  attrs.dim = dim;
-  attrs.to = to;
-  attrs.window = window;
-  return attrs;
-}
-
 const std::vector<Bindings> kSizes{{{"B", 3}, {"T", 5}, {"D", 2}},
                                    {{"B", 1}, {"T", 1}, {"D", 1}},
                                    {{"B", 2}, {"T", 0}, {"D", 3}},

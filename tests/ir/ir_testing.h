@@ -17,6 +17,19 @@
 
 namespace cad::ir {
 
+inline Attrs over(Dims dims) {
+  Attrs attrs;
+  attrs.dims = std::move(dims);
+  return attrs;
+}
+inline Attrs along(DimId dim, DimId to = {}, DimId window = {}) {
+  Attrs attrs;
+  attrs.dim = dim;
+  attrs.to = to;
+  attrs.window = window;
+  return attrs;
+}
+
 class Bench {
  public:
   Graph g;

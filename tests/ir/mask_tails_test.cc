@@ -212,11 +212,11 @@ TEST(MaskTails, TwoDimsOfAProduct) {
       Bench t;
       t.bindings = {{"B", 5}, {"T", 3}, {"D", 7}, {"F", 1}};
       const ValueId x = t.x("x", {"B", "T", "D"}), w = t.x("w", {"D", "F"}), u = t.x("u", {"F"});
-      const ValueId y = t.b.make(Op::kContract, {x, w}, planner::over(t.dims({"D"})));
+      const ValueId y = t.b.make(Op::kContract, {x, w}, over(t.dims({"D"})));
       // log of a sum that the tail makes NaN, a bias, a maximum
       const ValueId z = t.b.add(t.b.unary(Op::kTanh, y), u);
-      const ValueId most = t.b.make(Op::kReduceMax, {z}, planner::over(t.dims({"B", "T"})));
-      const ValueId lse = t.b.make(Op::kLogSumExp, {z}, planner::over(t.dims({"F", "T"})));
+      const ValueId most = t.b.make(Op::kReduceMax, {z}, over(t.dims({"B", "T"})));
+      const ValueId lse = t.b.make(Op::kLogSumExp, {z}, over(t.dims({"F", "T"})));
       add_loss(t, {z, most, lse});
       SCOPED_TRACE(splits.begin()->first);
       check(t, mesh, splits);
@@ -260,7 +260,7 @@ TEST(MaskTails, LoopOfBlocks) {
       const ValueId keys = renamed(normal, "T", "S");
       const ValueId values = renamed(keys, "D", "E");
       const ValueId mixed = b.make_all(Op::kAttention, {normal, keys, values}, attention)[0];
-      const ValueId product = b.make(Op::kContract, {normal, wi}, planner::over(t.dims({"D"})));
+      const ValueId product = b.make(Op::kContract, {normal, wi}, over(t.dims({"D"})));
       const ValueId sum = b.unary(Op::kTanh, b.add(mixed, product));
       t.g.region(loop.body).results = {b.add(h, renamed(sum, "E", "D"))};
       const ValueId out = t.b.repeat(loop, {x, w, gain})[0];

@@ -10,12 +10,6 @@ namespace {
 
 using V = std::vector<double>;
 
-Attrs over(Dims dims) {
-  Attrs attrs;
-  attrs.dims = std::move(dims);
-  return attrs;
-}
-
 // --- leaves
 // -------------------------------------------------------------------------------------------
 

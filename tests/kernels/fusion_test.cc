@@ -10,12 +10,6 @@ using ir::DType;
 using ir::Op;
 using ir::ValueId;
 
-Attrs over(std::vector<ir::DimId> dims) {
-  Attrs a;
-  a.dims = std::move(dims);
-  return a;
-}
-
 struct Sizes {
   int64_t b, t, d;
 };

@@ -19,6 +19,12 @@
 
 namespace cad::backend {
 
+inline ir::Attrs over(std::vector<ir::DimId> dims) {
+  ir::Attrs attrs;
+  attrs.dims = std::move(dims);
+  return attrs;
+}
+
 class KernelRunner {
  public:
   KernelRunner(const ir::Graph& g, const ir::Bindings& bindings, bool fuse = true,

@@ -18,11 +18,6 @@ const std::vector<Shape> kShapes = {{3, 5, 37}, {1, 1, 1}, {2, 1, 64},
                                     {0, 4, 3},  {2, 3, 0}, {17, 2, 5}};
 const std::vector<DType> kFloats = {DType::kF32, DType::kBF16, DType::kF16};
 
-Attrs over(std::vector<DimId> dims) {
-  Attrs a;
-  a.dims = std::move(dims);
-  return a;
-}
 double factor_of(DType dtype) {
   return dtype == DType::kF32 ? 1 : 2;
 }

@@ -12,19 +12,6 @@ struct OpCase {
   std::vector<ir::Bindings> sizes;
 };
 
-inline ir::Attrs over(ir::Dims dims) {
-  ir::Attrs attrs;
-  attrs.dims = std::move(dims);
-  return attrs;
-}
-inline ir::Attrs along(ir::DimId dim, ir::DimId to = {}, ir::DimId window = {}) {
-  ir::Attrs attrs;
-  attrs.dim = dim;
-  attrs.to = to;
-  attrs.window = window;
-  return attrs;
-}
-
 class OpCases {
  public:
   using Names = std::vector<std::string>;

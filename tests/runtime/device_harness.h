@@ -155,11 +155,6 @@ inline DeviceGraph layers(const std::vector<int64_t>& mesh, int64_t count) {
                     w2 = m.input("w2", ir::DType::kF32, {l, f, d}, ir::InputKind::kParam);
   LoopMaker loop(m.graph, l, {x}, {w1, w2}, {});
   ir::Builder body(m.graph, loop.body);
-  const auto contract = [&](ir::ValueId a, ir::ValueId c, ir::DimId dim) {
-    ir::Attrs attrs;
-    attrs.dims = {dim};
-    return body.make(ir::Op::kContract, {a, c}, attrs);
-  };
   ir::Attrs merge;
   merge.groups = {{{g, p}, {d}}};
   const ir::ValueId whole =
@@ -168,8 +163,9 @@ inline DeviceGraph layers(const std::vector<int64_t>& mesh, int64_t count) {
   const auto scaled = [&](ir::ValueId v, double by) {
     return body.mul(v, body.constant(ir::Scalar(by), ir::DType::kF32));
   };
-  const ir::ValueId h = body.unary(ir::Op::kTanh, scaled(contract(loop.arg(0), whole, d), 0.1));
-  const ir::ValueId out = all_reduce(body, contract(h, loop.arg(2), f), axes);
+  const ir::ValueId h =
+      body.unary(ir::Op::kTanh, scaled(contract(body, loop.arg(0), whole, {d}), 0.1));
+  const ir::ValueId out = all_reduce(body, contract(body, h, loop.arg(2), {f}), axes);
   const ir::ValueId y = loop.finish(
       ir::RegionId{0},
       {body.unary(ir::Op::kTanh,

@@ -23,18 +23,13 @@ using testing::all_reduce;
 using testing::all_to_all;
 using testing::axis_index;
 using testing::check_on_devices;
+using testing::contract;
 using testing::DeviceGraph;
 using testing::DeviceTensors;
 using testing::layers;
 using testing::LoopMaker;
 using testing::random_device_inputs;
 using testing::reduce_scatter;
-
-ValueId contract(ir::Builder& b, ValueId x, ValueId y, std::vector<DimId> dims) {
-  ir::Attrs attrs;
-  attrs.dims = std::move(dims);
-  return b.make(Op::kContract, {x, y}, attrs);
-}
 
 class Meshes : public ::testing::TestWithParam<std::vector<int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Meshes,

@@ -1,13 +1,9 @@
 // The train step of every example program at tiny sizes, compiled, against the interpreter: loss,
 // gradients and states, in f32 and with bf16 inside.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
-#include "base/render.h"
-#include "frontend/module.h"
-#include "frontend/parse.h"
 #include "ir/passes.h"
+#include "tests/runtime/example_spec.h"
 #include "tests/runtime/program_harness.h"
 
 namespace cad::backend {
@@ -18,38 +14,13 @@ struct Example {
   std::vector<frontend::Setting> sizes;
 };
 
-struct Folder : frontend::FileReader {
-  Result<std::string> read(const std::string& path) override {
-    std::ifstream in(path);
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
-};
-
-ir::TrainSpec lowered(const Example& example, const std::string& precision) {
-  const std::string path = std::string(COLAUTO_SOURCE_DIR) + "/examples/" + example.file;
-  Folder folder;
-  Sources sources;
-  Diagnostics diagnostics;
-  auto text = folder.read(path);
-  auto file = frontend::load_source(sources, path, *text);
-  EXPECT_TRUE(file.ok());
-  frontend::CheckOptions options;
-  options.settings = example.sizes;
-  options.settings.push_back({"precision", precision});
-  const auto module = frontend::check(sources, *file, folder, options, diagnostics);
-  EXPECT_FALSE(diagnostics.has_errors()) << render_short(diagnostics, sources);
-  if (diagnostics.has_errors()) return {};
-  auto spec = frontend::lower_train(*module);
-  EXPECT_TRUE(spec.ok());
-  return spec.ok() ? std::move(*spec) : ir::TrainSpec{};
-}
-
 class Examples : public ::testing::TestWithParam<Example> {};
 
 void check_example(const Example& example, const std::string& precision, double tolerance) {
-  const ir::TrainSpec spec = lowered(example, precision);
+  std::vector<frontend::Setting> settings = example.sizes;
+  settings.push_back({"precision", precision});
+  const ir::TrainSpec spec =
+      testing::example_spec(example.file, settings, frontend::TrainUsage::kRun);
   ASSERT_FALSE(spec.forward.outputs.empty());
   ir::Graph g = ir::training_graph(spec.forward);
   ir::EvalContext context;

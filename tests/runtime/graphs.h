@@ -45,6 +45,13 @@ struct GraphMaker {
   }
 };
 
+inline ir::ValueId contract(ir::Builder& b, ir::ValueId x, ir::ValueId y,
+                            std::vector<ir::DimId> dims) {
+  ir::Attrs attrs;
+  attrs.dims = std::move(dims);
+  return b.make(ir::Op::kContract, {x, y}, attrs);
+}
+
 // A repeat: its body region, whose arguments are made from the operands' types.
 struct LoopMaker {
   ir::Graph& graph;

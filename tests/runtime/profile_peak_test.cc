@@ -1,28 +1,14 @@
 // tests/runtime/profile_peak_test.cc -- the profile's transient peak against the arena that the
 // backend lays out for the same train step.
-#include <fstream>
-#include <sstream>
-
-#include <gtest/gtest.h>
+#include <cstdio>
 
 #include "backend/compile.h"
-#include "base/render.h"
-#include "frontend/module.h"
-#include "frontend/parse.h"
 #include "ir/passes.h"
 #include "ir/profile.h"
+#include "tests/runtime/example_spec.h"
 
 namespace cad::backend {
 namespace {
-
-struct Folder : frontend::FileReader {
-  Result<std::string> read(const std::string& path) override {
-    std::ifstream in(path);
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
-};
 
 struct Case {
   const char* file;
@@ -35,19 +21,10 @@ void PrintTo(const Case& c, std::ostream* out) {
 class ProfilePeak : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ProfilePeak, IsWithinTenPercentOfTheArena) {
-  Folder folder;
-  Sources sources;
-  Diagnostics diagnostics;
-  const std::string path = std::string(COLAUTO_SOURCE_DIR) + "/examples/" + GetParam().file;
-  auto file = frontend::load_source(sources, path, *folder.read(path));
-  ASSERT_TRUE(file.ok());
-  frontend::CheckOptions options;
-  options.settings = GetParam().settings;
-  const auto module = frontend::check(sources, *file, folder, options, diagnostics);
-  ASSERT_FALSE(diagnostics.has_errors()) << render_short(diagnostics, sources);
-  auto spec = frontend::lower_train(*module, frontend::TrainUsage::kCost);
-  ASSERT_TRUE(spec.ok());
-  const ir::Profile profile = ir::profile(*spec);
+  const ir::TrainSpec spec =
+      testing::example_spec(GetParam().file, GetParam().settings, frontend::TrainUsage::kCost);
+  ASSERT_FALSE(spec.forward.outputs.empty());
+  const ir::Profile profile = ir::profile(spec);
   CompileOptions compile_options;
   for (const ir::Output& output : profile.graph.outputs) {
     if (output.name.compare(0, 6, "state:") == 0) {
@@ -56,8 +33,8 @@ TEST_P(ProfilePeak, IsWithinTenPercentOfTheArena) {
       compile_options.accumulate.push_back(output.name);
     }
   }
-  const Program program = compile(profile.graph, spec->bindings, compile_options);
-  const double predicted = profile.peak(profile.extents(spec->bindings)).transient;
+  const Program program = compile(profile.graph, spec.bindings, compile_options);
+  const double predicted = profile.peak(profile.extents(spec.bindings)).transient;
   const auto arena = static_cast<double>(program.transient_bytes());
   RecordProperty("predicted", std::to_string(predicted));
   RecordProperty("arena", std::to_string(arena));
@@ -71,8 +48,9 @@ INSTANTIATE_TEST_SUITE_P(Examples, ProfilePeak,
                          ::testing::Values(Case{"gpt.cad", {}}, Case{"gpt2-124m.cad", {}},
                                            Case{"gpt2-124m.cad", {{"precision", "bf16"}}},
                                            Case{"llama.cad", {}}, Case{"convnet.cad", {}},
-                                           // where activations dominate
-                                           Case{"mlp.cad", {{"B", "4096"}}}));
+                                           // where activations dominate, and weights
+                                           Case{"mlp.cad", {{"B", "4096"}}},
+                                           Case{"mlp.cad", {{"B", "1"}, {"F", "4096"}}}));
 
 }  // namespace
 }  // namespace cad::backend

@@ -41,14 +41,9 @@ using ir::DType;
 using ir::Op;
 using ir::ValueId;
 using testing::check_program;
+using testing::contract;
 using testing::GraphMaker;
 using testing::LoopMaker;
-
-ValueId contract(ir::Builder& b, ValueId x, ValueId y, std::vector<DimId> dims) {
-  ir::Attrs attrs;
-  attrs.dims = std::move(dims);
-  return b.make(Op::kContract, {x, y}, attrs);
-}
 
 ValueId softmax(ir::Builder& b, ValueId x, DimId dim) {
   ir::Attrs attrs;

@@ -17,9 +17,10 @@ TEST_F(DeviceCases, MeansOfUnevenParts) {
     const DeviceRun one = compare(
         "dim B\nmodel Net(x: [B]) -> [B] {\n  param w : [] = ones\n  return x * w\n}\n"
         "train t {\n  data: npy(" +
-        npy("x.npy", {rows}, x) +
-        ", x: f32[B])\n  loss: mean(Net(x))\n  optimizer: sgd(lr: 1e-3)\n  B: " +
-        std::to_string(rows) + ", steps: 1\n}\n");
+            npy("x.npy", {rows}, x) +
+            ", x: f32[B])\n  loss: mean(Net(x))\n  optimizer: sgd(lr: 1e-3)\n  B: " +
+            std::to_string(rows) + ", steps: 1\n}\n",
+        1, 2, {{2}, {3}, {4}, {2, 2}});
     EXPECT_NEAR(one.losses[0], (rows - 1) / 2.0, 1e-5);
     EXPECT_NEAR(one.norms[0], (rows - 1) / 2.0, 1e-5);
   }
