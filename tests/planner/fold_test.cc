@@ -7,34 +7,48 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/fold_core.h"
+
 namespace cad::planner {
 namespace {
 
+void add_node(std::mt19937& random, FoldProblem& p, size_t choices) {
+  p.nodes.emplace_back();
+  for (size_t c = 0; c < choices; ++c) p.nodes.back().push_back(static_cast<float>(random() % 50));
+}
+
+void add_edge(std::mt19937& random, FoldProblem& p, size_t a, size_t b) {
+  FoldEdge edge;
+  edge.a = static_cast<int>(a);
+  edge.b = static_cast<int>(b);
+  const int rows = 1 + static_cast<int>(random() % 3), columns = 1 + static_cast<int>(random() % 3);
+  edge.cost = Table(rows, columns, 0);
+  for (float& x : edge.cost.at) x = random() % 8 == 0 ? kNever : static_cast<float>(random() % 50);
+  for (size_t c = 0; c < p.nodes[a].size(); ++c)
+    edge.class_a.push_back(static_cast<int32_t>(random() % static_cast<size_t>(rows)));
+  for (size_t c = 0; c < p.nodes[b].size(); ++c)
+    edge.class_b.push_back(static_cast<int32_t>(random() % static_cast<size_t>(columns)));
+  p.edges.push_back(std::move(edge));
+}
+
 FoldProblem random_problem(std::mt19937& random, size_t nodes, size_t most_edges) {
   FoldProblem p;
-  for (size_t n = 0; n < nodes; ++n) {
-    p.nodes.emplace_back();
-    const size_t choices = 1 + random() % 3;
-    for (size_t c = 0; c < choices; ++c)
-      p.nodes.back().push_back(static_cast<float>(random() % 50));
-  }
+  for (size_t n = 0; n < nodes; ++n) add_node(random, p, 1 + random() % 3);
   if (nodes < 2) return p;
   const size_t edges = random() % (most_edges + 1);
   for (size_t e = 0; e < edges; ++e) {
-    FoldEdge edge;
-    edge.a = static_cast<int>(random() % nodes);
-    edge.b = static_cast<int>(random() % nodes);
-    if (edge.a == edge.b) continue;
-    const int rows = 1 + static_cast<int>(random() % 3),
-              columns = 1 + static_cast<int>(random() % 3);
-    edge.cost = Table(rows, columns, 0);
-    for (float& x : edge.cost.at)
-      x = random() % 8 == 0 ? kNever : static_cast<float>(random() % 50);
-    for (size_t c = 0; c < p.nodes[static_cast<size_t>(edge.a)].size(); ++c)
-      edge.class_a.push_back(static_cast<int32_t>(random() % static_cast<size_t>(rows)));
-    for (size_t c = 0; c < p.nodes[static_cast<size_t>(edge.b)].size(); ++c)
-      edge.class_b.push_back(static_cast<int32_t>(random() % static_cast<size_t>(columns)));
-    p.edges.push_back(std::move(edge));
+    const size_t a = random() % nodes, b = random() % nodes;
+    if (a != b) add_edge(random, p, a, b);
+  }
+  return p;
+}
+
+// Everyone joined to everyone else.
+FoldProblem complete(std::mt19937& random, const std::vector<size_t>& choices) {
+  FoldProblem p;
+  for (const size_t count : choices) add_node(random, p, count);
+  for (size_t a = 0; a < choices.size(); ++a) {
+    for (size_t b = a + 1; b < choices.size(); ++b) add_edge(random, p, a, b);
   }
   return p;
 }
@@ -64,31 +78,74 @@ float counted(const FoldProblem& p, std::vector<int> choices, size_t node,
   return least;
 }
 
+// With the first `keep` nodes kept. Two branches are enough for five nodes that all meet.
+void expect_exact(const FoldProblem& p, size_t keep) {
+  std::vector<int> kept;
+  for (size_t k = 0; k < std::min(keep, p.nodes.size()); ++k) kept.push_back(static_cast<int>(k));
+  const Folded folded(p, kept);
+  ASSERT_TRUE(folded.exact());
+  const int rows = kept.size() == 2 ? static_cast<int>(p.nodes[0].size()) : 1;
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < folded.result().columns; ++c) {
+      std::vector<int> choices(p.nodes.size(), 0), fixed;
+      if (kept.size() == 2) fixed = {r, c};
+      if (kept.size() == 1) fixed = {c};
+      for (size_t k = 0; k < fixed.size(); ++k) choices[k] = fixed[k];
+      const float want = counted(p, choices, 0, kept);
+      EXPECT_EQ(folded.result()(r, c), want);
+      if (want != kNever) {
+        EXPECT_EQ(cost_of(p, folded.choices(fixed)), want);
+      }
+    }
+  }
+}
+
 TEST(Fold, EqualsTryingEverything) {
   std::mt19937 random(11);
   for (int i = 0; i < 500; ++i) {
     const size_t nodes = 1 + random() % 5;
     const FoldProblem p = random_problem(random, nodes, 2 * nodes);
-    std::vector<int> kept;
-    const size_t keep = random() % 3;
-    for (size_t k = 0; k < std::min(keep, p.nodes.size()); ++k) kept.push_back(static_cast<int>(k));
-    const Folded folded(p, kept);
-    ASSERT_TRUE(folded.exact()) << i;  // two branches are enough for five nodes
-    const int rows = kept.size() == 2 ? static_cast<int>(p.nodes[0].size()) : 1;
-    for (int r = 0; r < rows; ++r) {
-      for (int c = 0; c < folded.result().columns; ++c) {
-        std::vector<int> choices(p.nodes.size(), 0), fixed;
-        if (kept.size() == 2) fixed = {r, c};
-        if (kept.size() == 1) fixed = {c};
-        for (size_t k = 0; k < fixed.size(); ++k) choices[k] = fixed[k];
-        const float want = counted(p, choices, 0, kept);
-        EXPECT_EQ(folded.result()(r, c), want) << i;
-        if (want != kNever) {
-          EXPECT_EQ(cost_of(p, folded.choices(fixed)), want) << i;
-        }
-      }
-    }
+    SCOPED_TRACE(i);
+    expect_exact(p, random() % 3);
   }
+}
+
+// Beside a part that needs branches there are nodes that meet nothing of it.
+TEST(Fold, PartsThatDoNotMeet) {
+  std::mt19937 random(14);
+  for (int i = 0; i < 100; ++i) {
+    FoldProblem p = complete(random, {2, 2, 3, 3, 2});
+    add_node(random, p, 2);
+    if (i % 2 == 0) {
+      add_node(random, p, 2);
+      add_edge(random, p, 5, 6);
+    }
+    SCOPED_TRACE(i);
+    expect_exact(p, static_cast<size_t>(i % 3));
+  }
+}
+
+// What does not fold, with two nodes that must choose alike although their choices look alike to
+// all others.
+TEST(FoldCore, NodesThatChooseAlike) {
+  std::mt19937 random(15);
+  int none = 0, best = 0;
+  for (int i = 0; i < 100; ++i) {
+    const FoldProblem p = complete(random, {5, 5, 2, 3, 2, 2});
+    float least = kNever;
+    for (int c = 0; c < 5; ++c) least = std::min(least, counted(p, {c, c, 0, 0, 0, 0}, 0, {0, 1}));
+    const Core core = solve_core(p, std::vector<char>(6, 0), {0, 1});
+    ASSERT_EQ(core.feasible, least != kNever) << i;
+    none += core.feasible ? 0 : 1;
+    if (!core.feasible) continue;
+    EXPECT_EQ(core.choices[0], core.choices[1]) << i;
+    const float cost = cost_of(p, core.choices);
+    EXPECT_GE(cost, least) << i;
+    EXPECT_LE(core.bound, static_cast<double>(least) * (1 + 1e-6)) << i;
+    best += cost == least ? 1 : 0;
+  }
+  EXPECT_GE(none, 5);
+  EXPECT_GE(best, 95 - none);
 }
 
 // Complete graphs of nine nodes: two branches leave seven that do not fold.
