@@ -14,6 +14,7 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 
 namespace cad::backend {
 namespace {
@@ -132,6 +133,44 @@ TEST(RankLines, ALineThatTheNetworkBreaksIsNobodysEnd) {
   a_moment();
   EXPECT_FALSE(lives.caller.any_ended());
   EXPECT_TRUE(lives.caller.has(1));
+}
+
+// Calls with a greeting of its own making.
+int call_as(const RankLines::Number& number, uint64_t key, int32_t rank) {
+  struct {
+    uint64_t key;
+    int32_t rank, pad;
+  } const greeting{key, rank, 0};
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = number.addresses[0];
+  to.sin_port = number.port;
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  EXPECT_EQ(::send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL), ssize_t{sizeof greeting});
+  return fd;
+}
+
+// Somebody else calls first: a port scan, a rank of another job. The line is the rank's all the
+// same.
+TEST(RankLines, WhoDoesNotKnowTheKeyIsNobody) {
+  auto a = std::make_unique<RankLines>(), b = std::make_unique<RankLines>();
+  const Numbers numbers = {here(a->listen()), here(b->listen())};
+  std::vector<int> strangers;
+  for (const auto& [key, rank] : {std::pair(numbers[1].key ^ 1, 0),
+                                  {uint64_t{0}, 0},
+                                  {numbers[1].key, -1},
+                                  {numbers[1].key, 7}})
+    strangers.push_back(call_as(numbers[1], key, rank));
+  std::thread other([&] { b->connect(1, numbers, {1, 0}); });
+  a->connect(0, numbers, {0, 1});
+  other.join();
+  EXPECT_TRUE(soon([&] { return a->has(1) && b->has(0); }));
+  for (const int fd : strangers) ::close(fd);
+  a_moment();
+  EXPECT_FALSE(a->any_ended() || b->any_ended());
+  a.reset();
+  EXPECT_TRUE(soon([&] { return b->ended(0); }));
 }
 
 TEST(RankLines, AllThatWasSaidIsHeardAtOnce) {

@@ -179,6 +179,39 @@ TEST(Fold, BoundsWhatDoesNotFold) {
   EXPECT_GT(met, lost);
 }
 
+// Choices that all others see alike are one, whatever there are of them: what the cheapest of them
+// leave is solved, with as much work and to the same end.
+TEST(FoldCore, ChoicesThatLookAlikeAreOne) {
+  constexpr size_t kNodes = 16, kChoices = 8, kCopies = 30;
+  std::mt19937 random(16);
+  FoldProblem plain;
+  for (size_t n = 0; n < kNodes; ++n) add_node(random, plain, kChoices);
+  for (size_t a = 0; a < kNodes; ++a) {
+    for (size_t b = a + 1; b < kNodes; ++b) {
+      FoldEdge edge{static_cast<int>(a), static_cast<int>(b), {}, {}, Table(kChoices, kChoices, 0)};
+      for (float& x : edge.cost.at) x = static_cast<float>(random() % 50);
+      for (int32_t c = 0; c < static_cast<int32_t>(kChoices); ++c) edge.class_a.push_back(c);
+      edge.class_b = edge.class_a;
+      plain.edges.push_back(std::move(edge));
+    }
+  }
+  FoldProblem copied = plain;
+  for (std::vector<float>& node : copied.nodes) {
+    for (size_t c = 0; c < kChoices * kCopies; ++c) node.push_back(node[c % kChoices] + 1);
+  }
+  for (FoldEdge& edge : copied.edges) {
+    for (std::vector<int32_t>* classes : {&edge.class_a, &edge.class_b}) {
+      for (size_t c = 0; c < kChoices * kCopies; ++c) classes->push_back((*classes)[c % kChoices]);
+    }
+  }
+  const std::vector<char> none(kNodes, 0);
+  const Core once = solve_core(plain, none, {}), many = solve_core(copied, none, {});
+  ASSERT_TRUE(once.feasible);
+  EXPECT_EQ(many.choices, once.choices);
+  EXPECT_EQ(many.bound, once.bound);
+  EXPECT_LT(once.bound, static_cast<double>(cost_of(plain, once.choices)));  // work ended it
+}
+
 // Thirty nodes of twenty choices, everyone joined to six others: no table is ever made of it, and
 // the same problem ends in the same choices.
 TEST(Fold, TakesNoLongerThanItsWork) {
