@@ -209,6 +209,76 @@ TEST(Segments, SaveTimeWhereMemoryIsShort) {
   EXPECT_GE(faster, 1);
 }
 
+// Every plan that has `n` iterations of a run in up to two runs of segments: peak and seconds.
+std::vector<std::pair<double, double>> in_runs(const Problem& problem, const BodyPlan& base,
+                                               size_t at) {
+  std::vector<std::pair<double, double>> all;
+  const planner::Run& whole = base.loops[0][at];
+  const auto add = [&](int64_t first, int64_t length, int64_t second, int64_t other) {
+    BodyPlan plan = base;
+    std::vector<planner::Run>& loop = plan.loops[0];
+    std::vector<planner::Run> runs = {{first, whole.pattern, length}};
+    if (second > 0) runs.push_back({second, whole.pattern, other});
+    if (first + second < whole.count) runs.push_back({whole.count - first - second, whole.pattern});
+    loop.erase(loop.begin() + static_cast<std::ptrdiff_t>(at));
+    loop.insert(loop.begin() + static_cast<std::ptrdiff_t>(at), runs.begin(), runs.end());
+    const Evaluation e = evaluate(problem, plan);
+    if (e.valid) all.emplace_back(e.peak, e.seconds);
+  };
+  for (int64_t first = 1; first <= whole.count; ++first) {
+    for (int64_t length = 1; length <= first; ++length) {
+      if (first % length != 0) continue;
+      add(first, length, 0, 0);
+      for (int64_t second = 1; first + second <= whole.count; ++second) {
+        for (int64_t other = 1; other <= second; ++other) {
+          if (second % other == 0) add(first, length, second, other);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// A plan's own iterations in up to two runs of segments, counted out: what is found from that plan
+// within the peak of any of them fits, and is hardly slower than the best.
+TEST(Segments, NoSlowerThanItsOwnIterationsInRuns) {
+  int compared = 0, met = 0;
+  for (const int batch : {512, 4096}) {
+    auto p = planned(looped(14, batch));
+    const Problem problem = problem_of(*p);
+    const RegionProblem& body = problem.regions[1];
+    const auto entry = static_cast<size_t>(body.entry), exit = static_cast<size_t>(body.exit);
+    Search first(problem);
+    const Evaluation ample = first.run(kInfinite).evaluation;
+    for (const double part : {1.0, 0.7, 0.5, 0.35}) {
+      const Found found = Search(problem).run(std::floor(ample.peak * part));
+      const std::vector<planner::Run>& runs = found.plan.loops[0];
+      for (size_t at = 0; at < runs.size(); ++at) {
+        const std::vector<int>& choices = runs[at].pattern[0].choices;
+        if (choices[entry] != choices[exit] || runs[at].count < 4) continue;
+        const auto all = in_runs(problem, found.plan, at);
+        for (size_t k = 0; k < all.size(); k += 1 + all.size() / 60) {
+          const double budget = all[k].first;
+          double least = kInfinite;
+          for (const auto& [peak, seconds] : all) {
+            if (peak <= budget) least = std::min(least, seconds);
+          }
+          PriceOptions options;
+          options.price = ample.seconds / ample.peak;
+          const auto segmented = with_segments(problem, options, {found.plan}, budget);
+          ASSERT_TRUE(segmented);
+          EXPECT_LE(segmented->evaluation.peak, budget);
+          EXPECT_LE(segmented->evaluation.seconds, least * 1.05) << budget;
+          ++compared;
+          met += segmented->evaluation.seconds <= least * (1 + 1e-9) ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GE(compared, 400);
+  EXPECT_GE(met, compared * 98 / 100);
+}
+
 // Plans for the rungs of the ladder of tighter budgets are candidates of requests for more.
 TEST(Segments, LessMemoryIsNotFaster) {
   std::string text = looped(26, 4096);
