@@ -424,7 +424,8 @@ void run_gemm(const GemmPlan& p, const void* a, const void* b, void* c, bool add
 }
 
 void warm_up_gemm(ThreadPool& pool) {
-  pool.each([](int) { std::memset(static_cast<void*>(scratch().sums), 0, sizeof scratch().sums); });
+  pool.on_each(
+      [](int) { std::memset(static_cast<void*>(scratch().sums), 0, sizeof scratch().sums); });
 }
 
 }  // namespace cad::backend

@@ -1,5 +1,6 @@
 // backend/cpu/thread_pool.cc -- see the header. The job and its data are plain members: they are
-// published by the release increment of epoch_ and read after its acquire.
+// published by the release increment of epoch_ and read after its acquire, by threads that have
+// taken their part of it, which run() waits for.
 #include "backend/cpu/thread_pool.h"
 
 #include <sched.h>
@@ -47,7 +48,9 @@ int ThreadPool::available_cores() {
 }
 
 ThreadPool::ThreadPool(int threads, bool spin)
-    : size_(threads > 0 ? threads : available_cores()), spins_(spin ? kSpins : 0) {
+    : size_(threads > 0 ? threads : available_cores()),
+      spins_(spin ? kSpins : 0),
+      parts_(static_cast<size_t>(size_)) {
   threads_.reserve(static_cast<size_t>(size_ - 1));
   try {
     for (int thread = 1; thread < size_; ++thread)
@@ -69,7 +72,7 @@ void ThreadPool::stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run(Job job, void* data) {
+void ThreadPool::run(Job job, void* data, bool help) {
   if (size_ == 1) {
     job(data, 0);
     return;
@@ -77,9 +80,16 @@ void ThreadPool::run(Job job, void* data) {
   job_ = job;
   data_ = data;
   pending_.store(size_ - 1, std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
+  const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_release) + 1;
   epoch_.notify_all();
   job(data, 0);
+  // What no thread has begun by now is not waited for: where others use the cores as well, it may
+  // be milliseconds until that thread runs.
+  for (int thread = 1; help && thread < size_; ++thread) {
+    if (!take(thread, epoch)) continue;
+    job(data, thread);
+    pending_.fetch_sub(1, std::memory_order_relaxed);
+  }
   for (int spin = 0;; ++spin) {
     const int32_t left = pending_.load(std::memory_order_acquire);
     if (left == 0) return;
@@ -91,18 +101,30 @@ void ThreadPool::run(Job job, void* data) {
   }
 }
 
+bool ThreadPool::take(int thread, uint32_t epoch) {
+  std::atomic<uint32_t>& taken = parts_[static_cast<size_t>(thread)].taken;
+  uint32_t last = taken.load(std::memory_order_relaxed);
+  // a thread that was held up may come with an epoch that is over
+  while (static_cast<int32_t>(last - epoch) < 0) {
+    if (taken.compare_exchange_weak(last, epoch, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
 void ThreadPool::work(int thread) {
   uint32_t seen = 0;
   for (;;) {
-    for (int spin = 0; epoch_.load(std::memory_order_acquire) == seen; ++spin) {
+    uint32_t epoch = 0;
+    for (int spin = 0; (epoch = epoch_.load(std::memory_order_acquire)) == seen; ++spin) {
       if (spin < spins_) {
         pause();
       } else {
         epoch_.wait(seen, std::memory_order_acquire);
       }
     }
-    ++seen;
+    seen = epoch;
     if (stop_.load(std::memory_order_relaxed)) return;
+    if (!take(thread, epoch)) continue;
     job_(data_, thread);
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
   }

@@ -24,15 +24,16 @@ class ThreadPool {
   [[nodiscard]] int size() const { return size_; }
   static int available_cores();  // affinity mask and cgroup quota
 
-  using Job = void (*)(void* data, int thread);
-  void run(Job job, void* data);  // job(data, thread) on every thread; returns when all are done
-
-  // f(thread) on every thread.
+  // f(thread) for every thread, once each; returns when all are done. The caller does the parts
+  // that no thread has begun when it is done with its own, so parts must not wait for each other.
   template <class F>
   void each(F&& f) {
-    using Function = std::remove_reference_t<F>;
-    run([](void* data, int thread) { (*static_cast<Function*>(data))(thread); },
-        const_cast<void*>(static_cast<const void*>(&f)));
+    run(call<F>(), const_cast<void*>(static_cast<const void*>(&f)), true);
+  }
+  // f(thread) on the thread itself: for what belongs to threads.
+  template <class F>
+  void on_each(F&& f) {
+    run(call<F>(), const_cast<void*>(static_cast<const void*>(&f)), false);
   }
   // f(begin, end) on contiguous parts of [0, n), in units of `grain`; the split depends on n, grain
   // and size() alone. Runs on the caller when there is only one part.
@@ -72,10 +73,25 @@ class ThreadPool {
   }
 
  private:
+  using Job = void (*)(void* data, int thread);
+  template <class F>
+  static Job call() {
+    using Function = std::remove_reference_t<F>;
+    return [](void* data, int thread) { (*static_cast<Function*>(data))(thread); };
+  }
+
+  // Of one thread: which job's part was taken last, by it or by the caller.
+  struct alignas(64) Part {
+    std::atomic<uint32_t> taken{0};
+  };
+
+  void run(Job job, void* data, bool help);
+  bool take(int thread, uint32_t epoch);
   void work(int thread);
   void stop();
 
   int size_ = 1, spins_ = 0;
+  std::vector<Part> parts_;  // by thread
   std::vector<std::thread> threads_;
   Job job_ = nullptr;
   void* data_ = nullptr;

@@ -1,8 +1,13 @@
 // The pool: every thread takes part, every index is done once, thousands of short jobs in a row.
 #include "backend/cpu/thread_pool.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -61,6 +66,43 @@ TEST(ThreadPool, WakesFromSleep) {
     pool.each([&](int thread) { ran[static_cast<size_t>(thread)] = 1; });
     EXPECT_EQ(ran[0] + ran[1], 2);
   }
+}
+
+std::atomic<bool> held{false}, go_on{false};
+
+// Holds up the thread that the signal was sent to.
+void hold(int) {
+  held = true;
+  while (!go_on) std::this_thread::yield();
+}
+
+// Where others use the cores too, a thread may not run for milliseconds.
+TEST(ThreadPool, AThreadThatIsHeldUpIsNotWaitedFor) {
+  ThreadPool pool(2);
+  std::vector<pthread_t> threads(2);
+  pool.on_each([&](int thread) { threads[static_cast<size_t>(thread)] = pthread_self(); });
+  ASSERT_FALSE(pthread_equal(threads[0], threads[1]));
+  const auto before = std::signal(SIGUSR1, hold);
+  ASSERT_EQ(pthread_kill(threads[1], SIGUSR1), 0);
+  while (!held) std::this_thread::yield();
+  std::vector<int> ran(2);
+  for (int round = 0; round < 100; ++round) {
+    pool.each([&](int thread) {
+      EXPECT_TRUE(pthread_equal(pthread_self(), threads[0]));
+      ++ran[static_cast<size_t>(thread)];
+    });
+  }
+  go_on = true;
+  // it finds its place again: the epochs that it missed are over
+  for (int round = 0; round < 10000; ++round)
+    pool.each([&](int thread) { ++ran[static_cast<size_t>(thread)]; });
+  bool itself = false;
+  pool.on_each([&](int thread) {
+    if (thread == 1) itself = pthread_equal(pthread_self(), threads[1]) != 0;
+  });
+  std::signal(SIGUSR1, before);
+  EXPECT_TRUE(itself);
+  EXPECT_EQ(ran, (std::vector<int>{10100, 10100}));
 }
 
 TEST(ThreadPool, KnowsTheMachine) {
