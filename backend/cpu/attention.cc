@@ -29,12 +29,6 @@ constexpr int kMaxColumns = 64;
 
 using Stride = int64_t AttentionDim::*;
 
-int64_t total(const std::vector<AttentionDim>& dims) {
-  int64_t n = 1;
-  for (const AttentionDim& d : dims) n *= d.extent;
-  return n;
-}
-
 // Where one combination of batch indices lies in every operand.
 struct Problem {
   int64_t q = 0, k = 0, v = 0, out = 0, lse = 0, mask = 0, g = 0, dq = 0, dk = 0, dv = 0;
@@ -317,26 +311,21 @@ void Worker::end_gradients(const Problem& at) {
   }
 }
 
-// f(index, thread) on at most plan.threads threads: there is scratch for that many.
+// f(task, thread) for all tasks. The first one of a thread is its own, so that every thread uses
+// its scratch; the others are handed out as threads get free.
 template <class F>
-void share(ThreadPool& pool, int64_t tasks, int threads, F&& f) {
-  if (tasks == 1 || threads == 1) {
-    for (int64_t i = 0; i < tasks; ++i) f(i, 0);
+void share(ThreadPool& pool, const AttentionPlan& plan, F&& f) {
+  const int threads = std::min(plan.threads, pool.size());
+  if (threads <= 1) {
+    for (int64_t i = 0; i < plan.tasks; ++i) f(i, 0);
     return;
   }
-  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> next{threads};
   pool.each([&](int thread) {
     if (thread >= threads) return;
-    for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < tasks;
-         i = next.fetch_add(1, std::memory_order_relaxed)) {
+    for (int64_t i = thread; i < plan.tasks; i = next.fetch_add(1, std::memory_order_relaxed))
       f(i, thread);
-    }
   });
-}
-
-// Small ones are not worth a fork.
-int threads_for(const AttentionPlan& plan) {
-  return plan.flops < 200000 ? 1 : plan.threads;
 }
 
 }  // namespace
@@ -344,11 +333,8 @@ int threads_for(const AttentionPlan& plan) {
 void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPool& pool) {
   const int64_t columns = gemm_kernels().columns;
   CAD_CHECK(columns <= kMaxColumns, "{} lanes", columns);
-  const int64_t problems = total(plan.shared) * total(plan.own);
-  const int64_t groups = (plan.t.extent + columns - 1) / columns;
-  if (problems * groups == 0) return;
-  const int64_t parts = std::clamp<int64_t>(3L * plan.threads / problems, 1, groups);
-  share(pool, problems * parts, threads_for(plan), [&](int64_t task, int thread) {
+  const int64_t groups = (plan.t.extent + columns - 1) / columns, parts = plan.parts;
+  share(pool, plan, [&](int64_t task, int thread) {
     Worker worker(plan, run, thread);
     Problem at;
     at.element = run.first_element;
@@ -364,15 +350,13 @@ void run_attention(const AttentionPlan& plan, const AttentionRun& run, ThreadPoo
 void run_attention_grad(const AttentionPlan& plan, const AttentionRun& run, ThreadPool& pool) {
   const int64_t columns = gemm_kernels().columns;
   const int64_t groups = (plan.t.extent + columns - 1) / columns;
-  const int64_t problems = total(plan.shared), inner = total(plan.own);
-  const bool empty = groups == 0 || inner == 0;
-  if (plan.adds || empty) {
+  const int64_t inner = total(plan.own);
+  if (plan.adds || plan.tasks == 0) {
     const auto size = static_cast<size_t>(ir::dtype_bytes(plan.dtype));
     std::memset(run.dk, 0, static_cast<size_t>(plan.k_elements) * size);
     std::memset(run.dv, 0, static_cast<size_t>(plan.v_elements) * size);
   }
-  if (empty) return;
-  share(pool, problems, threads_for(plan), [&](int64_t problem, int thread) {
+  share(pool, plan, [&](int64_t problem, int thread) {
     Worker worker(plan, run, thread);
     Problem shared, last;
     shared.element = run.first_element;

@@ -28,6 +28,13 @@ struct AttentionDim {
   ir::DimId part;        // set when a device has a part of the dim
 };
 
+// How many combinations of indices there are.
+inline int64_t total(const std::vector<AttentionDim>& dims) {
+  int64_t n = 1;
+  for (const AttentionDim& d : dims) n *= d.extent;
+  return n;
+}
+
 struct AttentionPlan {
   std::vector<AttentionDim> shared;  // in k and v (and q): independent problems
   std::vector<AttentionDim> own;     // of q alone or with one of k and v: loops inside a problem
@@ -41,6 +48,8 @@ struct AttentionPlan {
   bool adds = false;  // dk and dv of a problem come in parts
   uint64_t site = 0;
   int loop_numbers = 0;
+  // Independent problems and, forward, parts of each; threads that have tasks: all of these do.
+  int64_t tasks = 0, parts = 1;
   int threads = 1;
   int64_t k_elements = 0, v_elements = 0;
   int64_t thread_floats = 0;  // scratch of one thread

@@ -147,6 +147,24 @@ double Planner::flops(const AttentionPlan& plan) const {
   return 2 * pairs * (plan.backward ? 3 * depths + 2 * widths : depths + widths);
 }
 
+// Who does what: no more threads than have something to do, and one for what is not worth a fork.
+void share_out(AttentionPlan& plan, int threads) {
+  constexpr double kWorthAFork = 200'000;  // flops
+  const int64_t columns = gemm_kernels().columns;
+  const int64_t groups = (plan.t.extent + columns - 1) / columns;
+  const int64_t shared = total(plan.shared), inner = total(plan.own);
+  if (plan.flops < kWorthAFork) threads = 1;
+  plan.tasks = shared;
+  if (!plan.backward) {
+    const int64_t problems = shared * inner;
+    plan.parts = std::clamp<int64_t>(3L * threads / std::max<int64_t>(problems, 1), 1,
+                                     std::max<int64_t>(groups, 1));
+    plan.tasks = problems * plan.parts;
+  }
+  if (groups * inner == 0) plan.tasks = 0;
+  plan.threads = static_cast<int>(std::min<int64_t>(threads, plan.tasks));
+}
+
 }  // namespace
 
 AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
@@ -156,7 +174,6 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
   plan.backward = node.op == ir::Op::kAttentionGrad;
   plan.causal = node.attrs.causal;
   plan.masked = node.attrs.masked;
-  plan.threads = threads;
   const Planner at(g, node, layouts, bindings);
   plan.loop_numbers = at.loop_numbers;
   const std::optional<double> scale = node.attrs.scalar.evaluate(bindings),
@@ -170,9 +187,10 @@ AttentionPlan plan_attention(const ir::Graph& g, const ir::Node& node,
   at.add_dims(plan);
   plan.k_elements = at.elements(at.k);
   plan.v_elements = at.elements(at.v);
-  plan.thread_floats = AttentionScratch(plan, nullptr).floats();
-  plan.scratch_bytes = plan.thread_floats * 4 * threads;
   plan.flops = at.flops(plan);
+  share_out(plan, threads);
+  plan.thread_floats = AttentionScratch(plan, nullptr).floats();
+  plan.scratch_bytes = plan.thread_floats * 4 * plan.threads;
   return plan;
 }
 

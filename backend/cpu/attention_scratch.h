@@ -1,5 +1,6 @@
 // backend/cpu/attention_scratch.h -- how one thread's scratch memory for attention is divided. The
-// same code counts (with no memory) and hands out.
+// same code counts (with no memory) and hands out. What comes last is written to its end whatever
+// the sizes, so that all of the scratch that is counted is used.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct AttentionScratch {
   float* dq = nullptr;             // [K][C]
   float* dk = nullptr;             // [S][K rounded up to C]
   float* dv = nullptr;             // [S][W rounded up to C]
-  float* lanes = nullptr;          // [4][C]
+  float* lanes = nullptr;          // [2][C]
   int64_t* key_offsets = nullptr;  // [2][S]: in k and in v
 
   AttentionScratch(const AttentionPlan& plan, float* memory) : at_(memory) {
@@ -34,34 +35,37 @@ struct AttentionScratch {
                width = static_cast<int64_t>(plan.v_width.size());
     const auto wide = [&](int64_t n) { return (n + columns - 1) / columns * columns; };
     key_offsets = reinterpret_cast<int64_t*>(take(4 * keys));
-    k_rows = take(keys * depth);
+    k_rows = take_packed(keys * depth);
     p = take(keys * columns);
-    q = take(depth * columns);
-    out = take(width * columns);
-    lanes = take(4 * columns);
+    q = take_packed(depth * columns);
+    out = take_packed(width * columns);
     if (!plan.backward) {
-      v_columns = take(keys * width);
+      v_columns = take_packed(keys * width);
+      lanes = take(2 * columns);
       return;
     }
-    v_rows = take(keys * width);
-    k_columns = take(keys * depth);
+    v_rows = take_packed(keys * width);
+    k_columns = take_packed(keys * depth);
     dp = take(keys * columns);
-    q_rows = take(wide(depth) * columns);
-    g = take(width * columns);
-    g_rows = take(wide(width) * columns);
+    q_rows = take_packed(wide(depth) * columns);
+    g = take_packed(width * columns);
+    g_rows = take_packed(wide(width) * columns);
     dq = take(depth * columns);
     dk = take(keys * wide(depth));
     dv = take(keys * wide(width));
+    lanes = take(2 * columns);
   }
   [[nodiscard]] int64_t floats() const { return used_; }
 
  private:
-  // Packing may write past the end: see GemmKernels::pack.
+  // Whole lines of memory.
   float* take(int64_t count) {
     float* here = at_ == nullptr ? nullptr : at_ + used_;
-    used_ += (count + 64 + 15) / 16 * 16;
+    used_ += (count + 15) / 16 * 16;
     return here;
   }
+  // Packing may write past the end: see GemmKernels::pack.
+  float* take_packed(int64_t count) { return take(count + 64); }
   float* at_;
   int64_t used_ = 0;
 };

@@ -135,6 +135,7 @@ class Attention {
     const Memory scratch(static_cast<size_t>(plan.scratch_bytes));
     run.scratch = scratch.get();
     run_attention(plan, run, pool);
+    expect_used(scratch);
     const AttentionPlan back = plan_attention(graph_, backward, layouts, {}, threads);
     const Memory more(static_cast<size_t>(back.scratch_bytes));
     run.scratch = more.get();
@@ -143,6 +144,7 @@ class Attention {
     run.dk = at(backward.results[1]);
     run.dv = at(backward.results[2]);
     run_attention_grad(back, run, pool);
+    expect_used(more);
     const std::vector<ir::ValueId>& results = graph_.region(ir::RegionId{0}).results;
     for (size_t r = 0; r < results.size(); ++r) {
       const ir::Type& type = graph_.type(results[r]);
@@ -155,6 +157,15 @@ class Attention {
   }
 
  private:
+  // To its last line and no further: what is counted as memory is memory that is used.
+  static void expect_used(const Memory& scratch) {
+    const auto untouched = [](const char* from) {
+      return std::all_of(from, from + 64, [](char c) { return c == '\xFF'; });
+    };
+    const size_t bytes = scratch.bytes();
+    EXPECT_FALSE(bytes > 0 && untouched(scratch.as<char>() + bytes - 64));
+    EXPECT_TRUE(untouched(scratch.as<char>() + bytes));
+  }
   std::vector<DimId> ids(const std::vector<std::string>& names) const {
     std::vector<DimId> all;
     for (const std::string& name : names) all.push_back(dims_.at(name));
@@ -192,7 +203,8 @@ Case plain() {
 }
 
 void check(const Case& c) {
-  for (const int threads : {1, 2, 3}) Attention(c).check(threads, static_cast<unsigned>(threads));
+  for (const int threads : {1, 2, 3, 7})
+    Attention(c).check(threads, static_cast<unsigned>(threads));
 }
 
 TEST(Attention, Plain) {

@@ -1,37 +1,8 @@
 // Whole programs against the interpreter: straight code, loops of every shape, gradients, outputs
 // of every kind. The harness also checks the peak, repeatability and thread counts.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "ir/autodiff.h"
 #include "ir/passes.h"
 #include "tests/runtime/program_harness.h"
-
-namespace {
-std::atomic<int64_t> large_allocations{0};
-}
-// Allocations of tensor size are counted: a program must make none.
-void* operator new(size_t size) {
-  if (size > 65536) large_allocations.fetch_add(1);
-  void* p = std::malloc(size);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-// std::stable_sort's buffer comes from this one and goes to the delete below.
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  if (size > 65536) large_allocations.fetch_add(1);
-  return std::malloc(size);
-}
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // they match: see above
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, size_t) noexcept {
-  std::free(p);
-}
-#pragma GCC diagnostic pop
 
 namespace cad::backend {
 namespace {
@@ -346,26 +317,6 @@ TEST(Program, TracesEveryStep) {
   for (const StepInfo& info : program.steps())
     flops += info.name == "contract" ? info.flops * info.times : 0;
   EXPECT_EQ(flops, 3.0 * 2 * 4 * 9 * 9);
-}
-
-// After one warm-up run nothing of tensor size is allocated.
-TEST(Program, AllocatesNothing) {
-  GraphMaker m;
-  const DimId b = m.dim("B", 300), d = m.dim("D", 200), f = m.dim("F", 250);
-  const ValueId x = m.f32("x", {b, d}), w = m.f32("w", {d, f});
-  m.output("y", softmax(m.b, contract(m.b, x, w, {d}), f));
-  const Program program = compile(m.graph, {});
-  std::vector<float> in(300 * 200, 0.1F), weights(200 * 250, 0.2F), out(300 * 250);
-  const testing::Memory arena(static_cast<size_t>(program.transient_bytes()));
-  backend::Run run;
-  run.inputs = {in.data(), weights.data()};
-  run.outputs = {out.data()};
-  run.arena = arena.get();
-  ThreadPool pool(2);
-  execute(program, pool, run);
-  const int64_t before = large_allocations.load();
-  for (int i = 0; i < 3; ++i) execute(program, pool, run);
-  EXPECT_EQ(large_allocations.load(), before);
 }
 
 }  // namespace
