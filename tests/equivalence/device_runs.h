@@ -225,8 +225,10 @@ inline std::set<std::string> collectives_of(const Trainer& trainer) {
 }
 
 // Programs for the devices of a placement; nullptr and a failure when there are none.
+// `layout_only`: for their memory, not to be run.
 inline std::unique_ptr<Trainer> compiled(const Reference& model, const std::string& name,
-                                         const planner::Placement& placement, int64_t budget = 0) {
+                                         const planner::Placement& placement, int64_t budget = 0,
+                                         bool layout_only = false) {
   auto plan = std::make_shared<DevicePlan>();
   plan->name = name;
   plan->train = placement;
@@ -236,6 +238,7 @@ inline std::unique_ptr<Trainer> compiled(const Reference& model, const std::stri
   options.jit = model.jit;
   options.budget = budget;
   options.sharing = placement.mesh.devices();
+  options.layout_only = layout_only;
   auto trainer = Trainer::create(model.spec, options);
   EXPECT_TRUE(trainer.ok()) << name << ": " << trainer.error().message;
   return trainer.ok() ? std::move(*trainer) : nullptr;

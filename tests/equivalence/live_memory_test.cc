@@ -74,34 +74,40 @@ void look_at(const TestModel& model, Worst& one, Worst& several) {
 
 // What is left: rows that the scheduler makes where an output lies and liveness counts apart (the
 // images of `convnet`, the second use of a loop in `twice` by all-reduces that others overtake);
-// scratch of routines, which liveness does not know (`norms`, `table`).
+// scratch of routines, which liveness does not know (`norms`, `table`); heads that do not divide,
+// in a layer without a loop (`gpt`, which is off by more than 1 % under one plan only).
 struct Bounds {
   const char* model;
   double one_low, one_high, low, high;  // on one device, on several
 };
 constexpr Bounds kBounds[] = {
-    {"gpt", 0.99, 1.01, 0.99, 1.01},     {"llama", 0.99, 1.01, 0.99, 1.01},
+    {"gpt", 0.99, 1.01, 0.95, 1.01},     {"llama", 0.99, 1.01, 0.99, 1.01},
     {"experts", 0.99, 1.01, 0.99, 1.01}, {"convnet", 0.97, 1.06, 0.97, 1.08},
     {"table", 0.90, 1.01, 0.79, 1.01},   {"twice", 0.99, 1.01, 0.97, 1.10},
     {"norms", 0.93, 1.01, 0.97, 1.01},
 };
 
 TEST(LiveMemory, IsTheArenaOfEveryPlan) {
+  std::set<std::string> looked_at;
   for (const Bounds& bounds : kBounds) {
     for (const TestModel& model : test_models()) {
       if (model.name != bounds.model) continue;
+      EXPECT_TRUE(looked_at.insert(model.name).second) << model.name;
       Worst one, several;
       look_at(model, one, several);
       for (const auto& [worst, low, high] : {std::tuple(&one, bounds.one_low, bounds.one_high),
                                              std::tuple(&several, bounds.low, bounds.high)}) {
         fmt::print("{}: {} programs, live / arena from {:.3f} ({}) to {:.3f} ({})\n", model.name,
                    worst->programs, worst->low, worst->at_low, worst->high, worst->at_high);
-        EXPECT_GE(worst->programs, 8);
+        EXPECT_GE(worst->programs, 8) << model.name;
         EXPECT_GT(worst->low, low) << worst->at_low;
         EXPECT_LT(worst->high, high) << worst->at_high;
       }
     }
   }
+  for (const TestModel& model : test_models())
+    EXPECT_EQ(looked_at.count(model.name), 1U) << model.name;
+  EXPECT_EQ(looked_at.size(), std::size(kBounds)) << "bounds of a model that is none";
 }
 
 }  // namespace

@@ -19,6 +19,23 @@ inline std::string training(const std::string& data, const std::string& loss,
          "\n  optimizer: " + optimizer + "\n  B: 6, steps: 5, seed: 3\n  " + more + "\n}\n";
 }
 
+// A loop of blocks of 3 heads, and a layer of 5 after it.
+inline std::string test_gpt() {
+  std::string text = kUnevenModel;
+  const std::string last = "  return LayerNorm[D](x) @[D] e\n}\n";
+  text.replace(text.rfind(last), last.size(),
+               "  x = x + dropout(Five(LayerNorm[D](x)), 0.1)\n" + last +
+                   R"(dim N = 5, M = D / N
+layer Five(x: [B, T, D]) -> [B, T, D] {
+  param Wq, Wk, Wv : [D, N, M] = normal(0.3)
+  param Wo         : [N, M, D] = normal(0.3)
+  s = (x @[D] Wq) @[M] (x @[D] Wk)[T -> S] / sqrt(M)
+  return softmax[S](causal[T, S](s)) @[S] (x @[D] Wv)[T -> S] @[N, M] Wo
+}
+)");
+  return text;
+}
+
 // 5 groups of 2 heads, two micro-batches, a moving average.
 inline const char* const kTestLlama = R"(
 dim B, T = 9, S = T, V = 257, G = 5, R = 2, K = 2, D = G * R * K, F = 22, L = 3
@@ -96,8 +113,8 @@ model Net(x: [B, I]) -> [B, I] {
 
 inline const std::vector<TestModel>& test_models() {
   static const std::vector<TestModel> kModels = {
-      {"gpt", kUnevenModel + training("x: i32[B, T], y: i32[B, T]", "cross_entropy[V](Net(x), y)",
-                                      "adamw(lr: cosine(1e-2, warmup: 2))", "clip: 1.0")},
+      {"gpt", test_gpt() + training("x: i32[B, T], y: i32[B, T]", "cross_entropy[V](Net(x), y)",
+                                    "adamw(lr: cosine(1e-2, warmup: 2))", "clip: 1.0")},
       {"llama", kTestLlama + training("x: i32[B, T], y: i32[B, T]", "cross_entropy[V](Net(x), y)",
                                       "adamw(lr: 1e-2)", "accumulate: 2, ema: 0.9")},
       {"experts",

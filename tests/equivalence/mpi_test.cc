@@ -1,6 +1,7 @@
 // Plans on ranks of MPI give the bits that threads give, again and again, and so one device's
-// results: every baseline on one mesh, 20 pairs of plan and mesh at random. This test binary under
-// mpirun, a start for each number of ranks; ranks leave a line for each device that they ran.
+// results: every baseline and `auto` on one mesh, 20 pairs of plan and mesh at random. This test
+// binary under mpirun, a start for each number of ranks; ranks leave a line for each device that
+// they ran.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -31,16 +32,17 @@ std::string name_of(const Case& c) {
                      fmt::join(c.sizes, "x"), c.ranks);
 }
 
-// On the first mesh of its own that 4 ranks can make.
+// On the first mesh of its own that 4 ranks can make; `auto` on a grid. Three runs of each.
 std::vector<Case> baselines() {
   std::vector<Case> cases;
+  for (const bool again : {false, true}) cases.push_back({0, {2, 2}, "auto", again, 0, 4, 3});
   for (const std::string& name : planner::baseline_names()) {
     const bool single = name == "single";
     std::vector<int> sizes = {single ? 1 : 4};
     if (name == "megatron-zero" || name == "tp2d") sizes = {2, 2};
     if (name == "tp3d") sizes = {2, 2, 2};
     for (const bool again : {false, true})
-      cases.push_back({0, sizes, name, again, 0, single ? 1 : 4, again ? 1 : 3});
+      cases.push_back({0, sizes, name, again, 0, single ? 1 : 4, 3});
   }
   return cases;
 }
@@ -194,6 +196,7 @@ void compare(const std::vector<Case>& cases, Models& models, std::set<std::strin
       ThreadWorld world(trainer->mesh().devices(), 60);
       const auto results = run_devices(*trainer, world, name_of(c));
       if (turn == 0) expect_equal(results, model, name_of(c));
+      ASSERT_FALSE(results.empty()) << name_of(c);
       for (size_t d = 0; d < results.size(); ++d) {
         if (turn == 0) first.push_back(bits_of(results[d]));
         EXPECT_EQ(bits_of(results[d]), first[d]) << name_of(c) << ": turn " << turn;
@@ -218,7 +221,7 @@ TEST(PlansUnderMpi, EveryBaseline) {
   Models models(true);
   std::set<std::string> collectives;
   const std::vector<Case> cases = baselines();
-  EXPECT_EQ(cases.size(), 2 * planner::baseline_names().size());
+  EXPECT_EQ(cases.size(), 2 + 2 * planner::baseline_names().size());
   compare(cases, models, &collectives);
 }
 

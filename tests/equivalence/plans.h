@@ -55,11 +55,16 @@ class PlansOf {
     return placement;
   }
 
-  // nullopt: the planner finds none within the budget. Where memory is scarce loops may run again
-  // in segments.
+  // nullopt: the planner finds none within the budget.
   [[nodiscard]] std::optional<planner::Placement> automatic(
       planner::Checkpointing checkpointing = planner::Checkpointing::kAuto,
       double budget = kAmple) const {
+    const planner::Planning planning = plan(checkpointing, budget);
+    if (!planning.feasible) return std::nullopt;
+    return planner::placement_of(*planning.problem, planning.body);
+  }
+  // Where memory is scarce loops may run again in segments.
+  [[nodiscard]] planner::Planning plan(planner::Checkpointing checkpointing, double budget) const {
     planner::PlanRequest request;
     request.graph = &model_.forward;
     request.training = training_;
@@ -71,9 +76,7 @@ class PlansOf {
     request.idle = false;
     request.proof_s = 0;
     request.rules.checkpointing = checkpointing;
-    const planner::Planning planning = planner::make_plan(request);
-    if (!planning.feasible) return std::nullopt;
-    return planner::placement_of(*planning.problem, planning.body);
+    return planner::make_plan(request);
   }
 
   [[nodiscard]] planner::Placement random(uint32_t seed) const {
@@ -88,18 +91,26 @@ class PlansOf {
   planner::Problem problem_;
 };
 
+// Bytes that a placement needs on a device.
+inline int64_t bytes_of(const Reference& model, const std::string& name,
+                        const planner::Placement& placement, int64_t budget = 0) {
+  const auto trainer = compiled(model, name, placement, budget, true);
+  return trainer == nullptr ? 0 : trainer->memory().total;
+}
+
 // A trainer by `auto` that needs no more than so many bytes; the plan is made again as long as its
 // program comes out larger. nullptr: no plan does it.
 inline std::unique_ptr<Trainer> within_budget(const Reference& model, const PlansOf& plans,
                                               int64_t budget) {
+  const std::string name = "auto within a budget";
   double share = 1;
   for (int i = 0; i < 3; ++i) {
     const auto placement =
         plans.automatic(planner::Checkpointing::kAuto, static_cast<double>(budget) * share);
     if (!placement) return nullptr;
-    auto trainer = compiled(model, "auto within a budget", *placement, budget);
-    if (trainer == nullptr || trainer->memory().total <= budget) return trainer;
-    share *= 0.98 * static_cast<double>(budget) / static_cast<double>(trainer->memory().total);
+    const int64_t bytes = bytes_of(model, name, *placement, budget);
+    if (bytes <= budget) return compiled(model, name, *placement, budget);
+    share *= 0.98 * static_cast<double>(budget) / static_cast<double>(bytes);
   }
   return nullptr;
 }

@@ -132,4 +132,19 @@ class RandomPlacement {
   Draw draw_;
 };
 
+// Saves everything or runs everything again.
+inline planner::Placement all_saved(planner::Placement placement, ir::Saving saving) {
+  const auto set = [&](planner::BodyPlacement& body) {
+    for (auto& [value, how] : body.saving) how = saving;
+    for (auto& [value, how] : body.copy_saving) how = saving;
+  };
+  set(placement.top);
+  for (auto& [node, list] : placement.top.loops) {
+    for (planner::RunPlacement& run : list) {
+      for (planner::BodyPlacement& body : run.pattern) set(body);
+    }
+  }
+  return placement;
+}
+
 }  // namespace cad::backend

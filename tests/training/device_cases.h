@@ -18,21 +18,6 @@ namespace cad::backend {
 using Sizes = std::vector<std::vector<int>>;
 inline const Sizes kMeshes = {{2}, {3}, {2, 2}};
 
-// Saves everything or runs everything again.
-inline planner::Placement all_saved(planner::Placement placement, ir::Saving saving) {
-  const auto set = [&](planner::BodyPlacement& body) {
-    for (auto& [value, how] : body.saving) how = saving;
-    for (auto& [value, how] : body.copy_saving) how = saving;
-  };
-  set(placement.top);
-  for (auto& [node, list] : placement.top.loops) {
-    for (planner::RunPlacement& run : list) {
-      for (planner::BodyPlacement& body : run.pattern) set(body);
-    }
-  }
-  return placement;
-}
-
 class DeviceCases : public ::testing::Test {
  protected:
   // A npy file's name.
