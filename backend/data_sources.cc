@@ -100,7 +100,7 @@ class TokenSource : public RowSource {
     std::memcpy(&value, at, 4);
     return value;
   }
-  // Ids that 16 bits cannot hold were cut when the file was written: others are in their place.
+  // Ids that 16 bits cannot hold may have been cut when the file was written, unseen.
   static Diagnostic narrow_error(const DataColumn& column, const File& file) {
     Diagnostic error =
         make_error(DiagId::E0605,
@@ -108,7 +108,7 @@ class TokenSource : public RowSource {
                                file.bytes.path(), limit_text(column)),
                    kExitRunFailed);
     error.note("an id beyond 65535 that is written in 16 bits comes back as another one");
-    error.help("write 32 bits a token, and say `dtype: u32`");
+    error.help("write the file again with 32 bits a token, and say `dtype: u32`");
     return error;
   }
   Status check_ids(const File& file) const {

@@ -17,17 +17,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace cad {
+#include "tests/sanitized.h"
 
-// Under a sanitizer: slower, and with addresses that no limit allows.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool kSanitized = false;
-#endif
+namespace cad {
 
 struct Output {
   std::string out, err;
@@ -46,7 +38,8 @@ class Commands : public testing::Test {
  protected:
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() /
+    // without links: what /proc says of a process's folder has none
+    folder_ = std::filesystem::canonical(std::filesystem::temp_directory_path()) /
               ("colauto-" + std::string(info->name()) + "-" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
   }

@@ -16,7 +16,9 @@ namespace cad::backend::testing {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "colauto-test-XXXXXX").string();
+    std::string name =
+        (std::filesystem::canonical(std::filesystem::temp_directory_path()) / "colauto-test-XXXXXX")
+            .string();
     path_ = ::mkdtemp(name.data());
   }
   ~TemporaryFolder() {
