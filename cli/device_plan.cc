@@ -2,7 +2,7 @@
 #include "cli/device_plan.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -145,7 +145,10 @@ struct Searched {
 };
 
 // Budgets for the planner's model, so that what its plans compile to comes as near to the real
-// budget as it can: the model's peak is off by some percent, to either side.
+// budget as it can: the model's peak is off by some percent, to either side. They are of one
+// ladder, the same for all real budgets: the highest rung next to the budget whose plan fits when
+// it is compiled, then halves of what is between it and the next one. A larger budget never ends on
+// a lower rung, so its plan is never slower.
 class FittingSearch {
  public:
   FittingSearch(const PlanQuestion& question, const ir::TrainSpec& spec,
@@ -154,20 +157,42 @@ class FittingSearch {
         request_(question.request),
         spec_(spec),
         options_(options),
-        budget_(question.request.budget),
-        most_(std::numeric_limits<double>::infinity()) {
+        budget_(question.request.budget) {
     request_.try_least = false;  // the memory that counts is that of the compiled program
     request_.proof_work = kProofWork;
+    request_.baselines_within = budget_;
   }
 
   Result<Searched> run() {
-    constexpr int kTries = 6;
-    double ask = budget_;
-    for (int i = 0; i < kTries; ++i) {
-      CAD_TRY(next, attempt(ask));
-      if (!next || !(next > least_ && *next < most_)) break;
-      if (out_.best && *next - least_ < kNear * budget_) break;
-      ask = *next;
+    if (request_.name != "auto") {
+      CAD_TRY_VOID(attempt(budget_));
+      return std::move(out_);
+    }
+    const double start = std::ceil(std::log2(budget_) * kRungs);
+    CAD_TRY(last, attempt(rung(start)));
+    double low = start, high = start;
+    Tried below = last, above = last;
+    if (last.fits) {
+      while (above.fits && !above.free) {
+        low = high;
+        below = above;
+        CAD_TRY(next, attempt(rung(++high)));
+        above = next;
+      }
+    } else {
+      while (!below.fits && !below.least) {
+        high = low;
+        above = below;
+        CAD_TRY(next, attempt(rung(--low)));
+        below = next;
+      }
+    }
+    for (int i = 0; i < kHalves && below.fits && !above.fits; ++i) {
+      if (below.seconds <= above.seconds * (1 + kWorthIt)) break;
+      const double middle = (low + high) / 2;
+      CAD_TRY(next, attempt(rung(middle)));
+      (next.fits ? low : high) = middle;
+      (next.fits ? below : above) = next;
     }
     // The last try is the same whatever the budget is: what it needs, and is named then as the
     // least budget, does when it is asked for.
@@ -176,26 +201,33 @@ class FittingSearch {
   }
 
  private:
-  static constexpr double kNear = 0.003;             // of the budget
+  static constexpr double kRungs = 8;                // to half the budget
+  static constexpr int kHalves = 5;                  // of the step between two rungs
+  static constexpr double kWorthIt = 0.001;          // of a step, for looking further
   static constexpr double kHopeless = 1.0;           // bytes
   static constexpr int64_t kProofWork = 10'000'000;  // a try: some tenths of a second
 
-  // Plans for `ask` bytes. What to ask for next; nothing: there is nothing better to come.
-  Result<std::optional<double>> attempt(double ask) {
+  struct Tried {
+    bool fits = false;   // when it is compiled
+    bool free = false;   // it would be no other with more memory
+    bool least = false;  // it is the plan that needs least
+    double seconds = 0;
+  };
+
+  static double rung(double number) { return std::exp2(number / kRungs); }
+
+  Result<Tried> attempt(double ask) {
     request_.budget = ask;
     FittingPlan found{spec_, question_.graph, planner::plan_by_rules(request_), nullptr};
     planner::Planning& planning = found.planning;
-    // whatever is asked for, baselines are measured by the real budget
-    if (ask == budget_)
-      alternatives_ = planning.plan.alternatives;
-    else
-      planning.plan.alternatives = alternatives_;
+    Tried tried;
     if (planning.problem == nullptr || planning.body.choices.empty()) {
+      tried.least = true;
       out_.failed = std::move(planning);
-      return std::optional<double>();
+      return tried;
     }
-    const bool feasible = planning.feasible;  // by the model; else this is its least plan
-    const double model = planning.plan.predicted.peak_bytes;
+    tried.least = !planning.feasible;  // by the model
+    tried.seconds = planning.plan.predicted.step_s;
     found.devices =
         with_evaluations(request_.name, {}, planner::placement_of(*planning.problem, planning.body),
                          *question_.graph, spec_)
@@ -204,27 +236,19 @@ class FittingSearch {
     set_memory(planning.plan.predicted, memory);
     planning.plan.budget = budget_;
     planning.least_peak = planning.plan.predicted.peak_bytes;
-    const double excess = planning.least_peak - budget_;
-    const bool free = feasible && planning.price == 0;  // memory does not bind
-    const bool fixed = request_.name != "auto" || !feasible;
-    if (excess > 0) {
-      most_ = std::min(most_, ask);
+    tried.fits = planning.least_peak <= budget_;
+    tried.free = tried.fits && planning.feasible && planning.price == 0;  // memory does not bind
+    if (!tried.fits) {
       out_.failed = std::move(planning);
-      if (fixed) return std::optional<double>();
-      return std::optional<double>(out_.best
-                                       ? std::max(std::min(ask, model) - excess, (least_ + ask) / 2)
-                                       : std::min(ask, model) - excess);
+      return tried;
     }
+    if (tried.least && request_.name == "auto") planning.plan.solver.prove(0);
+    if (tried.least && request_.name != "auto") planning.plan.solver.status = "fixed";
     planning.feasible = true;
-    if (!feasible && request_.name == "auto") planning.plan.solver.prove(0);
-    if (!feasible && request_.name != "auto") planning.plan.solver.status = "fixed";
-    least_ = std::max(least_, ask);
-    const double seconds = planning.plan.predicted.step_s;
-    if (!out_.best || seconds < out_.best->planning.plan.predicted.step_s)
+    if (!out_.best || tried.seconds < out_.best->planning.plan.predicted.step_s)
       out_.best = std::move(found);
-    out_.free = out_.free || free;
-    if (free || request_.name != "auto") return std::optional<double>();
-    return std::optional<double>(std::min(std::max(ask, model) - excess, (ask + most_) / 2));
+    out_.free = out_.free || tried.free;
+    return tried;
   }
 
   const PlanQuestion& question_;
@@ -232,8 +256,6 @@ class FittingSearch {
   const ir::TrainSpec& spec_;
   const backend::TrainerOptions& options_;
   double budget_;
-  double least_ = 0, most_;  // asked for: gave a plan that fits, gave one that does not
-  std::vector<planner::Alternative> alternatives_;
   Searched out_;
 };
 

@@ -515,12 +515,13 @@ class Planner {
         Alternative a;
         a.name = name + (recompute ? " + recompute" : "");
         a.mesh = problem->mesh.str();
-        a.feasible = b.evaluation.peak <= r_.budget;
+        a.feasible =
+            b.evaluation.peak <= (r_.baselines_within > 0 ? r_.baselines_within : r_.budget);
         a.step_s = b.evaluation.seconds;
         a.peak_bytes = b.evaluation.peak;
         keep(a);
         Found found;
-        found.feasible = a.feasible;
+        found.feasible = b.evaluation.peak <= r_.budget;
         found.plan = *b.plan;
         found.evaluation = b.evaluation;
         found.least_peak = b.evaluation.peak;

@@ -25,10 +25,11 @@ struct PlanRequest {
   const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()
   Training training;
   Cluster cluster;
-  std::vector<Mesh> meshes;   // candidates, all of the same number of devices
-  double budget = 0;          // bytes a device
-  std::string name = "auto";  // or a baseline
-  bool alternatives = true;   // price the baselines too
+  std::vector<Mesh> meshes;     // candidates, all of the same number of devices
+  double budget = 0;            // bytes a device
+  std::string name = "auto";    // or a baseline
+  bool alternatives = true;     // price the baselines too
+  double baselines_within = 0;  // bytes that these are measured by; 0: the budget
   double rows = 0;
   bool idle = true;  // one device alone is a candidate too, where that is faster, and for `auto`
   std::vector<Mesh> fewer;  // these, of fewer devices: the others stay idle
