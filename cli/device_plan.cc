@@ -173,7 +173,7 @@ class FittingSearch {
     double low = start, high = start;
     Tried below = last, above = last;
     if (last.fits) {
-      while (above.fits && !above.free) {
+      while (above.fits && !above.free && high < start + kMostClimbs) {
         low = high;
         below = above;
         CAD_TRY(next, attempt(rung(++high)));
@@ -202,6 +202,7 @@ class FittingSearch {
 
  private:
   static constexpr double kRungs = 8;                // to half the budget
+  static constexpr double kMostClimbs = 32;          // rungs
   static constexpr int kHalves = 5;                  // of the step between two rungs
   static constexpr double kWorthIt = 0.001;          // of a step, for looking further
   static constexpr double kHopeless = 1.0;           // bytes

@@ -24,6 +24,7 @@ namespace {
 constexpr double kDropWithin = 0.0005;
 constexpr int64_t kSmall = 4000;  // choices: such a mesh is searched to the end
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kNothingFits = 1;  // byte
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -123,15 +124,23 @@ class Planner {
     if (r_.name == "auto") close_gap(meshes, bounds);
     if (r_.name == "auto") finish_small(meshes, bounds);
     if (r_.name == "auto") try_tighter(meshes, bounds);
-    const double plain = *std::min_element(bounds.begin(), bounds.end());
-    double bound = plain;
-    if (segments()) bound = std::min(bound, try_segments(meshes, bounds));
-    Planning out = finish(bound, plain);
-    SolverReport& report = out.plan.solver;
-    report.meshes = static_cast<int64_t>(meshes.size());
-    report.meshes_dropped = dropped;
-    report.wall_s = now() - start;
-    return out;
+    plain_ = *std::min_element(bounds.begin(), bounds.end());
+    bound_ = plain_;
+    if (segments()) bound_ = std::min(bound_, try_segments(meshes, bounds));
+    meshes_ = static_cast<int64_t>(meshes.size());
+    dropped_ = dropped;
+    return finish(now() - start);
+  }
+
+  // After run(): the plan when this one is a candidate too.
+  Planning finish_with(const Planning& known) {
+    const double start = now();
+    if (!best_.feasible) {  // what was the least by the way depends on the budget
+      best_ = {};
+      least_peak_ = 0;
+    }
+    offer_known(known);
+    return finish(now() - start);
   }
 
  private:
@@ -156,13 +165,14 @@ class Planner {
   }
 
   // Small meshes are searched to the end, by labels alone: the same plan on every machine. Prices
-  // may have missed a plan that fits, where memory for a moment decides.
+  // may have missed a plan that fits, where memory for a moment decides. Of plans as good as equal
+  // the first mesh's stays, which has the fewest axes.
   void finish_small(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
-    constexpr double kWithin = 1e-7;
+    constexpr double kWithin = 1e-7, kEqual = 1e-5;
     int64_t work = std::min<int64_t>(r_.proof_work, 2'000'000);
     for (size_t m = 0; m < meshes.size() && work > 0; ++m) {
-      const double best = best_.feasible ? best_.evaluation.seconds : kInfinite;
-      if (sizes_[m] > kSmall || bounds[m] >= best * (1 - kSame)) continue;
+      const double best = best_.feasible ? best_.evaluation.seconds * (1 - kEqual) : kInfinite;
+      if (sizes_[m] > kSmall || bounds[m] >= best) continue;
       const auto problem = built(meshes[m]);
       Search search(*problem);
       search.be_exact(0, kWithin, work);
@@ -543,7 +553,7 @@ class Planner {
     alternatives_.push_back(a);
   }
 
-  Planning finish(double bound, double plain) {
+  Planning finish(double wall_s) {
     Planning out;
     out.sites = sites_;
     out.problem = best_.problem;
@@ -577,9 +587,12 @@ class Planner {
     } else if (!best_.feasible) {
       s.status = "infeasible";
     } else {
-      s.prove(std::min(bound, s.objective));
-      note_plain_gap(plan, plain);
+      s.prove(std::min(bound_, s.objective));
+      note_plain_gap(plan, plain_);
     }
+    s.meshes = meshes_;
+    s.meshes_dropped = dropped_;
+    s.wall_s = wall_s;
     std::vector<std::pair<double, const char*>> parts = {
         {plan.predicted.params_bytes, "parameters"},
         {plan.predicted.grads_bytes, "gradients"},
@@ -611,6 +624,8 @@ class Planner {
   std::vector<Searched> searched_;
   std::vector<int64_t> sizes_;  // choices, by mesh
   double least_peak_ = 0;
+  double plain_ = 0, bound_ = 0;  // seconds: of plans without segments, of all
+  int64_t meshes_ = 0, dropped_ = 0;
   std::shared_ptr<Problem> one_device_;           // for bounds of more of them
   std::map<int, double> least_of_devices_;        // seconds
   int64_t columns_ = 0, rows_ = 0;                // choices and variables, of all meshes
@@ -655,25 +670,43 @@ CostModel cost_model(const Device& device, const CostConstants& constants) {
   return model;
 }
 
-// What is named as the least budget must do: with segments the search is no search of all plans, so
-// it is tried.
-Planning make_plan(const PlanRequest& request) {
-  constexpr int kTries = 3;
-  Planning made = Planner(request).run();
-  if (made.feasible || made.problem == nullptr || request.name != "auto" || !request.segments ||
-      !request.try_least)
-    return made;
-  PlanRequest again = request;
-  again.alternatives = false;
-  for (int i = 0; i < kTries; ++i) {
-    again.budget = std::ceil(made.least_peak);
-    const Planning tried = Planner(again).run();
-    if (tried.feasible) return made;
-    made.least_peak = tried.least_peak;
+// The plan that needs least memory, as far as is searched: budgets below that of one are tried
+// until none is left in between, more of them where a try is cheap. It is the same for every budget
+// of the request.
+static Planning plan_of_least(PlanRequest request) {
+  constexpr double kWithin = 1e-4;  // of the budget
+  constexpr int64_t kChoicesTimesTries = 30'000;
+  request.budget = kNothingFits;
+  request.alternatives = true;  // that of a baseline may be the least
+  Planning least = Planner(request).run();
+  request.alternatives = false;
+  if (least.body.choices.empty()) return least;
+  least.least_peak = least.plan.predicted.peak_bytes;
+  const auto tries = std::clamp<int64_t>(
+      kChoicesTimesTries / std::max<int64_t>(1, least.plan.solver.columns), 0, 20);
+  double low = 0, step = 0.02;
+  for (int64_t i = 0; i < tries && least.least_peak - low > kWithin * least.least_peak; ++i) {
+    request.budget =
+        std::floor(std::max((low + least.least_peak) / 2, least.least_peak * (1 - step)));
+    Planning found = Planner(request).run();
+    if (found.feasible) {
+      found.least_peak = found.plan.predicted.peak_bytes;
+      least = std::move(found);
+      step = std::min(2 * step, 0.5);
+    } else {
+      low = request.budget;
+    }
   }
-  again.segments = false;
-  made.least_peak = Planner(again).run().least_peak;
-  return made;
+  return least;
+}
+
+// What is named as the least budget does when it is asked for.
+Planning make_plan(const PlanRequest& request) {
+  Planner planner(request);
+  Planning made = planner.run();
+  if (made.feasible || made.body.choices.empty() || request.name != "auto" || !request.try_least)
+    return made;
+  return planner.finish_with(plan_of_least(request));
 }
 
 }  // namespace cad::planner

@@ -129,7 +129,7 @@ TEST_F(Budgets, RunsOnTwo) {
 
 TEST_F(Budgets, RunsOnFour) {
   write("net.cad", transformer());
-  trains("4", descend("run net.cad --dry-run --devices 4", 10));
+  trains("4", descend("run net.cad --dry-run --devices 4", 4));
 }
 
 TEST_F(Budgets, PlansOfTwo) {
