@@ -166,14 +166,19 @@ class Planner {
 
   // Small meshes are searched to the end, by labels alone: the same plan on every machine. Prices
   // may have missed a plan that fits, where memory for a moment decides. Of plans as good as equal
-  // the first mesh's stays, which has the fewest axes.
+  // the first mesh's stays, which has the fewest axes. Not so for long loops, where what is won is
+  // some iterations that differ from the others, and a longer plan.
   void finish_small(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
-    constexpr double kWithin = 1e-7, kEqual = 1e-5;
+    constexpr double kWithin = 1e-7, kEqual = 1e-5, kLongLoop = 128;
     int64_t work = std::min<int64_t>(r_.proof_work, 2'000'000);
     for (size_t m = 0; m < meshes.size() && work > 0; ++m) {
       const double best = best_.feasible ? best_.evaluation.seconds * (1 - kEqual) : kInfinite;
       if (sizes_[m] > kSmall || bounds[m] >= best) continue;
       const auto problem = built(meshes[m]);
+      const auto& regions = problem->regions;
+      if (std::any_of(regions.begin(), regions.end(),
+                      [](const RegionProblem& r) { return r.trips > kLongLoop; }))
+        continue;
       Search search(*problem);
       search.be_exact(0, kWithin, work);
       const Found found = search.run(r_.budget, best);
