@@ -148,7 +148,7 @@ struct Searched {
 // budget as it can: the model's peak is off by some percent, to either side. They are of one
 // ladder, the same for all real budgets: the highest rung next to the budget whose plan fits when
 // it is compiled, then halves of what is between it and the next one. A larger budget never ends on
-// a lower rung, so its plan is never slower.
+// a lower rung, so its plan is no slower than the planner's own gap between them.
 class FittingSearch {
  public:
   FittingSearch(const PlanQuestion& question, const ir::TrainSpec& spec,

@@ -73,7 +73,6 @@ class Planner {
     const double start = now();
     std::vector<Mesh> meshes = candidates();
     std::vector<double> bounds(meshes.size(), kInfinite);
-    if (r_.known != nullptr && r_.name == "auto") offer_known(*r_.known);
     sizes_.assign(meshes.size(), kSmall + 1);
     int64_t dropped = 0;
     for (size_t m = 0; m < meshes.size(); ++m) {
@@ -121,9 +120,11 @@ class Planner {
         searched_.back().tried = true;
       }
     }
-    if (r_.name == "auto") close_gap(meshes, bounds);
-    if (r_.name == "auto") finish_small(meshes, bounds);
-    if (r_.name == "auto") try_tighter(meshes, bounds);
+    if (r_.name == "auto") {
+      close_gap(meshes, bounds);
+      finish_small(meshes, bounds);
+      try_tighter(meshes, bounds);
+    }
     plain_ = *std::min_element(bounds.begin(), bounds.end());
     bound_ = plain_;
     if (segments()) bound_ = std::min(bound_, try_segments(meshes, bounds));

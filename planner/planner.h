@@ -19,8 +19,6 @@ namespace cad::planner {
 Training training_of(const ir::TrainSpec& spec, const ir::Graph& graph);
 CostModel cost_model(const Device& device, const CostConstants& constants = fitted_constants());
 
-struct Planning;
-
 struct PlanRequest {
   const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()
   Training training;
@@ -32,13 +30,10 @@ struct PlanRequest {
   double baselines_within = 0;  // bytes that these are measured by; 0: the budget
   double rows = 0;
   bool idle = true;  // one device alone is a candidate too, where that is faster, and for `auto`
-  std::vector<Mesh> fewer;  // these, of fewer devices: the others stay idle
-  PlanRules rules;          // of the program; a baseline knows none
-  bool try_least = true;    // what is named as the least budget has been tried
-  bool segments = false;    // loops may run iterations again in segments (Run::segment)
-  // A plan of the same graph and training that is at hand, of a tighter budget say: it stays a
-  // candidate, so that trying again with another budget never ends with a slower one.
-  const Planning* known = nullptr;
+  std::vector<Mesh> fewer;           // these, of fewer devices: the others stay idle
+  PlanRules rules;                   // of the program; a baseline knows none
+  bool try_least = true;             // the least budget that is named is searched for, and does
+  bool segments = false;             // loops may run iterations again in segments (Run::segment)
   double proof_s = 2;                // for each of at most three meshes, where the gap is above 1 %
   int64_t proof_work = 500'000'000;  // and by labels before (planner/exact_proof.h), of all meshes
 };
