@@ -275,6 +275,7 @@ class Describer {
     bool parameter = false;
     int group = -1;
     bool inside = false;
+    int loop = -1;
   };
   void convert(const ConversionTable& table, ir::ValueId value, const Layout& from,
                const Layout& to, const Listing& as) {
@@ -290,6 +291,7 @@ class Describer {
     c.parameter = as.parameter;
     c.group = as.group;
     c.inside = as.inside;
+    c.loop = as.loop;
     for (const Step& s : table.path(from, to)) {
       c.steps.push_back({step_name(s.kind), names_of(s.axes), s.bytes, s.seconds});
       if (!is_free(s.kind))
@@ -336,15 +338,26 @@ class Describer {
       return;
     }
     const ir::ValueId value = value_of(va, vb);
+    const int loop = op >= 0 ? -1 : loop_after(r, pair);
     const auto add = [&](const Layout& x, const Layout& y, const std::string& given,
                          const std::string& user, const char* phase) {
-      convert(*pair.table, value, x, y, {given, user, phase, n, body, false, group});
+      convert(*pair.table, value, x, y, {given, user, phase, n, body, false, group, false, loop});
     };
     add(from, to, va.name, vb.name, "forward");
     if (at(pair.part, i, j) > 0) add(from, to, va.name, vb.name, "recompute");
     if (again_) add(from, to, va.name, vb.name, "recompute");
     if (pair.gradient)
       add(dual(to, p_.mesh), dual(from, p_.mesh), vb.name + " (gradient)", va.name, "backward");
+  }
+
+  // Of a region, the loop that starts after a carry has been converted from one hub to another.
+  static int loop_after(const RegionProblem& r, const Pair& pair) {
+    int next = 0;
+    for (size_t c = 0; c < r.children.size(); ++c) {
+      if (r.children[c].entry == pair.b) return static_cast<int>(c);
+      if (r.children[c].exit == pair.a) next = static_cast<int>(c) + 1;
+    }
+    return next;
   }
 
   // Whether all iterations of the loop share the parameter.

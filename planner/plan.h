@@ -62,6 +62,9 @@ struct PlanConversion {
   bool parameter = false;
   int group = -1;       // of ops, that waits for it; -1: of the update
   bool inside = false;  // between two ops of the group: its recompute_s holds it
+  // Where no op waits for it, but a loop's carry is converted: of the body, the number of the loop
+  // that starts after it; that of its loops: none does.
+  int loop = -1;
 };
 
 // One kind of collective, summed up over a training step.

@@ -139,6 +139,7 @@ constexpr auto conversion_fields = [](const auto& io, auto& conversion) {
   io.field("parameter", conversion.parameter);
   io.field("group", conversion.group);
   io.field("inside", conversion.inside);
+  io.field("loop", conversion.loop);
 };
 
 constexpr auto collective_fields = [](const auto& io, auto& collective) {

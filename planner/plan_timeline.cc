@@ -28,15 +28,22 @@ struct Group {
   std::vector<Collective> forward_beside, backward_beside;  // of parameters
 };
 
+// Of a carry on its way into a loop, or out of the last one.
+struct CarryWaits {
+  std::vector<Collective> forward, again, backward;
+};
+
 struct Loop {
   int after = 0;
   std::string name;
   std::vector<std::vector<int>> runs;  // bodies of each pattern
+  CarryWaits waits;
 };
 
 struct Body {
   std::vector<Group> groups;
   std::vector<Loop> loops;
+  CarryWaits last;        // after the last loop
   double executions = 1;  // a step
 };
 
@@ -57,7 +64,7 @@ std::vector<Body> bodies_of(const Plan& plan) {
     bodies[b].executions = parent.executions * static_cast<double>(p.count);
     const bool same = !parent.loops.empty() && parent.loops.back().after == p.after &&
                       parent.loops.back().name == p.path && (p.run > 0 || p.position > 0);
-    if (!same) parent.loops.push_back({p.after, p.path, {}});
+    if (!same) parent.loops.push_back({p.after, p.path, {}, {}});
     Loop& loop = parent.loops.back();
     if (loop.runs.empty() || p.position == 0) loop.runs.emplace_back();
     loop.runs.back().push_back(static_cast<int>(b));
@@ -81,8 +88,18 @@ std::vector<Body> bodies_of(const Plan& plan) {
     add_steps(g.backward_waits, op.backward_steps, g.name, plan.micro_batches);
   }
   for (const PlanConversion& c : plan.conversions) {
-    const auto at = place.find(c.group);
     const bool again = c.phase == "recompute";
+    if (c.loop >= 0) {
+      Body& body = bodies[static_cast<size_t>(c.body)];
+      const auto loop = static_cast<size_t>(c.loop);
+      CarryWaits& waits = loop < body.loops.size() ? body.loops[loop].waits : body.last;
+      add_steps(again                  ? waits.again
+                : c.phase == "forward" ? waits.forward
+                                       : waits.backward,
+                c.steps, c.value, c.count / body.executions);
+      continue;
+    }
+    const auto at = place.find(c.group);
     if (at == place.end() || (again && c.inside)) continue;
     Body& body = bodies[at->second.first];
     Group& g = body.groups[at->second.second];
@@ -110,16 +127,24 @@ class Scheduler {
     backward(0);
     double blocked = 0;
     for (const Body& body : bodies_) {
+      const auto add = [&](const std::vector<Collective>& list) {
+        for (const Collective& c : list) blocked += c.seconds * body.executions;
+      };
       for (const Group& g : body.groups) {
-        for (const auto* list : {&g.forward_waits, &g.backward_waits}) {
-          for (const Collective& c : *list) blocked += c.seconds * body.executions;
-        }
+        add(g.forward_waits);
+        add(g.backward_waits);
       }
+      for (const Loop& loop : body.loops) {
+        add(loop.waits.forward);
+        add(loop.waits.backward);
+      }
+      add(body.last.forward);
+      add(body.last.backward);
     }
     // parameters' collectives that nothing hides
     now_ += std::max(0.0, plan_.predicted.exposed_comm_s - blocked);
     for (const PlanConversion& c : plan_.conversions) {
-      if (c.group >= 0) continue;
+      if (c.group >= 0 || c.loop >= 0) continue;
       std::vector<Collective> list;
       add_steps(list, c.steps, c.value, c.count);
       beside(list);
@@ -172,6 +197,7 @@ class Scheduler {
       if (g < body.groups.size()) forward(body.groups[g]);
     }
     for (; loop < body.loops.size(); ++loop) iterate(body.loops[loop], true);
+    waits(body.last.forward, -1);
   }
   void forward(const Group& g) {
     beside(g.forward_beside, g.number);
@@ -186,6 +212,8 @@ class Scheduler {
     const Body& body = bodies_[static_cast<size_t>(number)];
     const PlanBody& p = plan_.bodies[static_cast<size_t>(number)];
     size_t loop = body.loops.size();
+    waits(body.last.again, -1);
+    waits(body.last.backward, -1);
     for (size_t g = body.groups.size() + 1; g-- > 0;) {
       if (g < body.groups.size()) backward(body.groups[g], p.again_bytes);
       for (; loop > 0 && body.loops[loop - 1].after >= static_cast<int>(g); --loop)
@@ -209,6 +237,14 @@ class Scheduler {
   }
 
   void iterate(const Loop& loop, bool is_forward) {
+    if (is_forward) waits(loop.waits.forward, -1);
+    iterations(loop, is_forward);
+    if (is_forward) return;
+    waits(loop.waits.again, -1);
+    waits(loop.waits.backward, -1);
+  }
+
+  void iterations(const Loop& loop, bool is_forward) {
     for (size_t i = 0; i < loop.runs.size(); ++i) {
       const std::vector<int>& pattern = loop.runs[is_forward ? i : loop.runs.size() - 1 - i];
       const int64_t count = plan_.bodies[static_cast<size_t>(pattern[0])].count;
