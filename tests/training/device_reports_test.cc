@@ -112,7 +112,9 @@ TEST_F(DeviceReports, AVocabularySplitByWish) {
   for (const int devices : {2, 3, 4}) {
     const PlanOfDevices plan = named_plan(m.spec, "auto", {devices});
     ASSERT_NE(plan, nullptr);
-    EXPECT_EQ(part_of(*compiled(m.spec, plan), "V"), (11 + devices - 1) / devices);
+    const auto trainer = compiled(m.spec, plan);
+    EXPECT_EQ(part_of(*trainer, "V"), (11 + devices - 1) / devices);
+    EXPECT_EQ(trainer->parameters().count(), 11 * 8);
     const std::string folder = folder_.file("v" + std::to_string(devices));
     expect_equal(run_on(m.spec, plan, 40, {"", folder}), one, std::to_string(devices));
     auto file = SafetensorsFile::open(folder + "/step-000040/model.safetensors");
@@ -354,6 +356,27 @@ TEST_F(DeviceReports, ManySmallGradients) {
     expect_equal(run, run_on(m.spec, nullptr, 2), "layers");
     EXPECT_GE(world.sums, 2 * c.gradients);  // iterations that lie otherwise have their own
     EXPECT_LE(world.meetings, 2 * c.most) << c.gradients;
+  }
+}
+
+// E25: six layers of width 32 with biases by the batch: 25,344 bytes of gradients, summed at once.
+TEST_F(DeviceReports, SixLayersAreSummedAtOnce) {
+  std::string text = "dim B, D = 32\nmodel Net(x: [B, D]) -> [B, D] {\n";
+  for (int i = 0; i < 6; ++i)
+    text += i < 5 ? "  x = relu(Linear[D -> D](x))\n" : "  return Linear[D -> D](x)\n";
+  const WholeModel m = whole_model(
+      text +
+          "}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+          "  optimizer: adam(lr: 1e-3)\n  B: 256, steps: 1\n}\n",
+      {});
+  for (const std::vector<int>& sizes : Sizes{{4}, {4, 1}, {1, 4}}) {
+    const PlanOfDevices plan = named_plan(m.spec, sizes.size() == 1 ? "dp" : "auto", sizes);
+    ASSERT_NE(plan, nullptr);
+    CountingWorld world(4, 16);
+    const DeviceRun run = run_on(m.spec, plan, 1, {}, &world);
+    expect_equal(run, run_on(m.spec, nullptr, 1), plan->train.mesh.str());
+    EXPECT_EQ(world.sums, 12) << plan->train.mesh.str();
+    EXPECT_EQ(world.meetings, 1) << plan->train.mesh.str();
   }
 }
 

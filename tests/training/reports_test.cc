@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "ir/profile.h"
 #include "tests/training/device_runs.h"
 
 namespace cad::backend {
@@ -121,6 +122,45 @@ TEST(TrainingReports, GainsOfNormsAreTheSameOnEveryDevice) {
   }
   // gain and shift of one norm, gain of the other; split over an axis they have no copies
   EXPECT_GE(gains, (2 + 4) * 3);
+}
+
+// What a program costs is counted anew each time: neither steps nor evaluations add to it.
+TEST(TrainingReports, AProfileIsTheSameBeforeAndAfterTraining) {
+  const ir::TrainSpec spec =
+      frontend::Program(
+          "dim B, T = 6, S = T, D = 8, H = 2, K = D / H, F = 16\n"
+          "model Net(x: [B, T, D]) -> [B, T, D] {\n"
+          "  repeat 2 as h { x = EncoderBlock[T -> S, D, H, K, F](x) }\n  return x\n}\n"
+          "train t {\n  data: synthetic(x: f32[B, T, D], y: f32[B, T, D])\n"
+          "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 0.01)\n  B: 4\n  steps: 4\n"
+          "  eval { data: synthetic(x: f32[B, T, D], y: f32[B, T, D]), every: 2, batches: 1 }\n}\n")
+          .lowered();
+  const auto figures = [&] {
+    const ir::Profile p = ir::profile(spec);
+    const std::vector<double> extents = p.extents(spec.bindings);
+    const ir::Profile::Peak peak = p.peak(extents);
+    std::vector<double> list = {peak.bytes, peak.transient};
+    for (const ir::Amount& amount :
+         {p.total.forward.flops(), p.total.forward.bytes(), p.total.backward.flops(),
+          p.total.backward.bytes(), p.total.params, p.total.grad_bytes, p.total.optimizer_bytes,
+          p.total.activation_bytes})
+      list.push_back(amount.at(extents));
+    return list;
+  };
+  const std::vector<double> before = figures();
+  for (const double figure : before) EXPECT_GT(figure, 0);
+  TrainerOptions options;
+  options.threads = 1;
+  auto trainer = Trainer::create(spec, options);
+  ASSERT_TRUE(trainer.ok());
+  std::vector<Diagnostic> warnings;
+  ASSERT_TRUE((*trainer)->start(warnings).ok());
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE((*trainer)->step().ok());
+    EXPECT_EQ(figures(), before) << "after step " << round + 1;
+    EXPECT_EQ((*trainer)->evaluate(0).rows, 4);
+    EXPECT_EQ(figures(), before) << "after evaluation " << round + 1;
+  }
 }
 
 // Two encoder layers of width 256 and 8 heads, 16 rows of 8, Adam with 0.01.
