@@ -68,6 +68,27 @@ TEST(PlanCases, NamesDecideNothing) {
   EXPECT_EQ(anonymous(make_plan(request_for(*dims, 4)).plan, "x_1"), expected);
 }
 
+// A parameter `b` of a layer `a` is `a.b`, beside one of the model called `a_b`.
+TEST(PlanCases, PathsDecideNothing) {
+  const auto plan_of = [](const std::string& layer, const std::string& inner,
+                          const std::string& own) {
+    const auto p = planned(
+        "dim B, D = 512, E = 1024\nlayer First(x: [B, D]) -> [B, E] {\n  param " + inner +
+        " : [D, E] = ones\n  return x @[D] " + inner + "\n}\nmodel Net(x: [B, D]) -> [B, D] {\n" +
+        "  use " + layer + " = First\n  param " + own + " : [E, D] = ones\n  return relu(" + layer +
+        "(x)) @[E] " + own +
+        "\n}\ntrain t {\n  data: synthetic(x: f32[B, D], y: f32[B, D])\n  loss: mse(Net(x), y)\n"
+        "  optimizer: adam(lr: 1e-3)\n  B: 256\n  steps: 1\n}\n");
+    return make_plan(request_for(*p, 4)).plan;
+  };
+  const Plan neutral = plan_of("first", "w", "v"), alike = plan_of("a", "b", "a_b");
+  EXPECT_EQ(anonymous(alike, "D"), anonymous(neutral, "D"));
+  std::map<std::string, int> named;
+  for (const PlanTensor& t : alike.tensors) named[t.path] += t.role == "parameter" ? 1 : 0;
+  EXPECT_EQ(named["a.b"], 1);
+  EXPECT_EQ(named["a_b"], 1);
+}
+
 // Four blocks of two tensor-parallel layers, of which only what enters a block is kept: each
 // reduces twice, and only the first is needed to run the block again.
 TEST(PlanCases, ACheckpointedBlockDoesNotRepeatItsLastReduction) {

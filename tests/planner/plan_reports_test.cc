@@ -58,8 +58,8 @@ TEST(PlanReports, LookUpsStayWithTheBatch) {
   const double budget = 1.01 * ample.plan.predicted.peak_bytes;
   const Planning tight = plan_on(*free, {4}, budget);
   ASSERT_TRUE(tight.feasible);
-  EXPECT_NE(op_named(tight.plan, "gather").strategy[0], "");
-  EXPECT_NE(op_named(tight.plan, "gather").strategy[0], "D");
+  const std::string kept = op_named(tight.plan, "gather").strategy[0];
+  EXPECT_TRUE(kept == "B" || kept == "T") << kept;
   EXPECT_LE(tight.plan.predicted.peak_bytes, budget);
 
   auto whole = planned(look_up(" @shard(B: none) @shard(T: none) @shard(D: none)"));
@@ -68,6 +68,9 @@ TEST(PlanReports, LookUpsStayWithTheBatch) {
   EXPECT_EQ(op_named(pinned.plan, "gather").strategy[0], "");
   EXPECT_GT(pinned.plan.predicted.step_s, ample.plan.predicted.step_s);
   EXPECT_GE(pinned.plan.predicted.peak_bytes, kReplicated);
+  const Planning squeezed = plan_on(*whole, {4}, budget);
+  EXPECT_TRUE(!squeezed.feasible ||
+              squeezed.plan.predicted.step_s > tight.plan.predicted.step_s * (1 + 1e-6));
 }
 
 // Four frozen weights of 4 MB, of which some must lie whole on each of four devices.
