@@ -99,7 +99,7 @@ TEST(DenseLayers, TwoAndTwelve) {
 }
 
 // The batch cannot be split four ways: no axis may be decided alone.
-TEST(DenseLayers, BatchOnOneAxisHiddenOnTheOther) {
+TEST(DenseLayers, BothAxesAreUsed) {
   auto p = planned(dense_layers(4, 2, 1024));
   const Problem problem =
       make_problem(p->sites, mesh_of(equal_links(4), {2, 2}), p->training, communication_only());

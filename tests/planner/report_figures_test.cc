@@ -235,6 +235,20 @@ TEST(ReportFigures, AxesAreDecidedTogether) {
   const double proven = evaluate(problem, *exact->plan).seconds;
   EXPECT_NEAR(found.evaluation.seconds, proven, 1e-5 * proven);
   EXPECT_NEAR(exact->bound, proven, 1e-5 * proven);
+  // a row for each half: gradients of 16 MB of weights are summed, where two rows are 8 KB
+  for (const char* axis : {"x", "y"}) {
+    PlanRules rows;
+    rows.shard = {{"B", axis}};
+    const Problem split = make_problem(p->sites, mesh_of(equal_links(4), {2, 2}), p->training,
+                                       communication_only(), rows);
+    const Found other = Search(split).run(kInfinite);
+    ASSERT_TRUE(other.feasible);
+    int with_rows = 0;
+    for (const PlanOp& op : describe(split, other.plan).ops)
+      with_rows += op.op == "contract" && (op.strategy[0] == "B" || op.strategy[1] == "B");
+    EXPECT_EQ(with_rows, 4) << axis;
+    EXPECT_GT(other.evaluation.seconds, 100 * proven) << axis;
+  }
 }
 
 Planning plan_on(const Planned& p, const Cluster& cluster, const std::vector<Mesh>& all) {
@@ -270,14 +284,23 @@ TEST(ReportFigures, LatencyDecidesForSmallModels) {
   }
 }
 
-std::string blocks(int layers, bool loop) {
+// Blocks of a transformer, or such without attention.
+std::string blocks(int layers, bool loop, bool attention) {
   std::string body;
-  const std::string block = "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n";
+  const std::string block =
+      std::string(attention ? "    x = x + Attention[T -> S, D, H, K](LayerNorm[D](x))\n" : "") +
+      "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n";
   if (loop)
     body = "  repeat " + std::to_string(layers) + " as h {\n" + block + "  }\n";
   else
     for (int i = 0; i < layers; ++i) body += block;
-  return program("D = 512, F = 2048", body + "  return x\n", 256);
+  std::string text =
+      program("D = 512, F = 2048, T = 64, S = T, H = 8, K = D / H", body + "  return x\n", 256);
+  if (attention) {
+    for (size_t at = 0; (at = text.find("[B, D]", at)) != std::string::npos;)
+      text.replace(at, 6, "[B, T, D]");
+  }
+  return text;
 }
 
 // Blocks that are alike are decided once: the time to plan does not grow with them, and what that
@@ -285,22 +308,25 @@ std::string blocks(int layers, bool loop) {
 TEST(ReportFigures, DeepModels) {
   const Cluster cluster = equal_links(8, 100e9, 5e-6, 1e14);
   const std::vector<Mesh> mesh = {mesh_of(cluster, {2, 4})};
-  std::map<int, double> wall, step;
-  for (const int layers : {2, 12, 48, 96}) {
-    const auto p = planned(blocks(layers, true));
-    const auto start = std::chrono::steady_clock::now();
-    const Planning planning = plan_on(*p, cluster, mesh);
-    wall[layers] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    ASSERT_TRUE(planning.feasible);
-    step[layers] = planning.plan.predicted.step_s;
-    EXPECT_EQ(plan_on(*p, cluster, mesh).plan.predicted.step_s, step[layers]);
+  for (const bool attention : {false, true}) {
+    std::map<int, double> wall, step;
+    for (const int layers : {2, 12, 48, 96}) {
+      const auto p = planned(blocks(layers, true, attention));
+      const auto start = std::chrono::steady_clock::now();
+      const Planning planning = plan_on(*p, cluster, mesh);
+      wall[layers] =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      ASSERT_TRUE(planning.feasible);
+      step[layers] = planning.plan.predicted.step_s;
+      EXPECT_EQ(plan_on(*p, cluster, mesh).plan.predicted.step_s, step[layers]);
+    }
+    EXPECT_LE(wall[96], 4 * wall[12] + 0.3) << attention;
+    EXPECT_NEAR(step[96] / step[48], 2, 0.1) << attention;
+    const auto flat = planned(blocks(12, false, attention));
+    const Planning apart = plan_on(*flat, cluster, mesh);
+    ASSERT_TRUE(apart.feasible);
+    EXPECT_LE(step[12], apart.plan.predicted.step_s * 1.02) << attention;
   }
-  EXPECT_LE(wall[96], 4 * wall[12] + 0.3);
-  EXPECT_NEAR(step[96] / step[48], 2, 0.1);
-  const auto flat = planned(blocks(12, false));
-  const Planning apart = plan_on(*flat, cluster, mesh);
-  ASSERT_TRUE(apart.feasible);
-  EXPECT_LE(step[12], apart.plan.predicted.step_s * 1.02);
 }
 
 // The logits of 512 tokens over 50,257 words are 103 MB; no device has room for them.
