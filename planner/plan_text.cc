@@ -2,6 +2,7 @@
 #include "planner/plan_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -154,14 +155,13 @@ std::string head(const Plan& plan, const std::string& program) {
 
 struct Line {
   std::string what, split, saved;
-  int count = 1;
   bool operator==(const Line& o) const {
     return what == o.what && split == o.split && saved == o.saved;
   }
 };
 
-// One line a group of ops; `joined`: equal neighbours are one.
-std::vector<Line> op_lines(const Plan& plan, int body, bool joined) {
+// One line a group of ops, whatever is chosen for them: as many for one plan as for another.
+std::vector<Line> op_lines(const Plan& plan, int body) {
   std::vector<Line> lines;
   for (size_t i = 0; i < plan.ops.size();) {
     size_t j = i;
@@ -190,10 +190,7 @@ std::vector<Line> op_lines(const Plan& plan, int body, bool joined) {
                    : kept > 0     ? (again ? "operands saved, recomputed" : "operands saved")
                    : again        ? "recomputed"
                                   : "";
-      if (joined && !lines.empty() && lines.back() == line)
-        ++lines.back().count;
-      else
-        lines.push_back(line);
+      lines.push_back(std::move(line));
     }
     i = j;
   }
@@ -228,39 +225,44 @@ std::string body_title(const Plan& plan, size_t b) {
   return out;
 }
 
-std::string table_of(const std::vector<Line>& lines) {
-  static const std::string kWhat = "op", kSplit = "split", kSaved = "for the backward pass";
-  size_t what = kWhat.size(), split = kSplit.size();
-  const auto name = [](const Line& l) {
-    return l.what + (l.count > 1 ? fmt::format(" x{}", l.count) : "");
-  };
-  for (const Line& l : lines) {
-    what = std::max(what, name(l).size());
-    split = std::max(split, l.split.size());
+using Cells = std::array<std::string, 3>;
+
+// The first row is the header; each column as wide as its widest text.
+std::string table(const std::vector<Cells>& rows) {
+  size_t first = 0, second = 0;
+  for (const Cells& row : rows) {
+    first = std::max(first, row[0].size());
+    second = std::max(second, row[1].size());
   }
-  if (lines.empty()) return "  no ops\n";
-  std::string out = fmt::format("  {:<{}}  {:<{}}  {}\n", kWhat, what, kSplit, split, kSaved);
-  for (const Line& l : lines) {
-    std::string line = fmt::format("  {:<{}}  {:<{}}  {}", name(l), what, l.split, split, l.saved);
+  std::string out;
+  for (const Cells& row : rows) {
+    std::string line = fmt::format("  {:<{}}  {:<{}}  {}", row[0], first, row[1], second, row[2]);
     while (line.back() == ' ') line.pop_back();
     out += line + "\n";
   }
   return out;
 }
 
+std::string table_of(const std::vector<Line>& lines) {
+  if (lines.empty()) return "  no ops\n";
+  std::vector<Cells> rows = {{"op", "split", "for the backward pass"}};
+  for (const Line& l : lines) rows.push_back({l.what, l.split, l.saved});
+  return table(rows);
+}
+
 // A loop's first run in full, of the others the lines that differ from it.
 std::string bodies(const Plan& plan) {
   std::string out;
   for (size_t b = 0; b < plan.bodies.size(); ++b) {
-    const std::vector<Line> lines = op_lines(plan, static_cast<int>(b), false);
+    const std::vector<Line> lines = op_lines(plan, static_cast<int>(b));
     size_t first = b;
     for (size_t e = 0; e < b && first == b; ++e) {
       if (plan.bodies[e].path == plan.bodies[b].path && plan.bodies[e].parent >= 0) first = e;
     }
     out += fmt::format("\n{}\n", body_title(plan, b));
-    const std::vector<Line> known = op_lines(plan, static_cast<int>(first), false);
+    const std::vector<Line> known = op_lines(plan, static_cast<int>(first));
     if (first == b || known.size() != lines.size()) {
-      out += table_of(op_lines(plan, static_cast<int>(b), true));
+      out += table_of(lines);
       continue;
     }
     std::vector<Line> different;
@@ -276,66 +278,84 @@ std::string bodies(const Plan& plan) {
   return out;
 }
 
-// "stored B over dp, gradient .., optimizer ..": by path, runs that agree together.
-std::string parameters(const Plan& plan) {
+// How one run of a loop stores a parameter: "B over dp", "alike".
+struct Storage {
+  std::string stored, rest;
+  bool operator==(const Storage& o) const { return stored == o.stored && rest == o.rest; }
+};
+
+// A path and its storage, each other one once, by runs in their order.
+using Stored = std::pair<std::string, std::vector<Storage>>;
+
+std::vector<Stored> storage_of(const Plan& plan) {
   struct Row {
-    std::string stored, gradient, optimizer;
+    std::string stored, gradient, states;
   };
-  std::map<std::pair<std::string, int>, Row> rows;
-  std::vector<std::pair<std::string, int>> order;
+  std::vector<std::string> order;                     // of paths
+  std::map<std::string, std::map<int, Row>> by_body;  // path -> body -> row
   for (const PlanTensor& t : plan.tensors) {
     if (t.role == "activation") continue;
-    const std::pair<std::string, int> key{t.path, t.body};
-    if (rows.find(key) == rows.end()) order.push_back(key);
-    Row& row = rows[key];
+    if (by_body.find(t.path) == by_body.end()) order.push_back(t.path);
+    Row& row = by_body[t.path][t.body];
     (t.role == "parameter"  ? row.stored
      : t.role == "gradient" ? row.gradient
-                            : row.optimizer) = layout_text(t.layout, plan.axes);
+                            : row.states) = layout_text(t.layout, plan.axes);
   }
-  std::vector<std::pair<std::string, std::vector<std::string>>> texts;  // layouts -> paths
-  for (const auto& key : order) {
-    const Row& row = rows[key];
-    std::string text = "stored " + row.stored;
-    if (row.gradient.empty())
-      text += ", not trained";
-    else if (row.gradient == row.stored && row.optimizer == row.stored)
-      text += ", gradient and states alike";
-    else if (row.gradient == row.optimizer)
-      text += fmt::format(", gradient and states {}", row.gradient);
-    else
-      text += fmt::format(", gradient {}, states {}", row.gradient, row.optimizer);
-    auto at =
-        std::find_if(texts.begin(), texts.end(), [&](const auto& t) { return t.first == text; });
-    if (at == texts.end()) at = texts.insert(texts.end(), {text, {}});
-    if (std::find(at->second.begin(), at->second.end(), key.first) == at->second.end())
-      at->second.push_back(key.first);
-  }
-  std::string out = "\nparameters\n";
-  for (const auto& [text, paths] : texts) {
-    out += fmt::format("  {}\n", text);
-    std::string line = "   ";
-    for (const std::string& path : paths) {
-      if (line.size() + path.size() > 98) {
-        out += line + "\n";
-        line = "   ";
-      }
-      line += " " + path;
+  std::vector<Stored> out;
+  for (const std::string& path : order) {
+    std::vector<Storage> list;
+    for (const auto& [body, row] : by_body[path]) {
+      const Storage storage{row.stored,
+                            row.gradient.empty() ? "not trained"
+                            : row.gradient != row.states
+                                ? fmt::format("gradient {}, states {}", row.gradient, row.states)
+                            : row.gradient == row.stored ? "alike"
+                                                         : row.gradient};
+      if (std::find(list.begin(), list.end(), storage) == list.end()) list.push_back(storage);
     }
-    out += line + "\n";
+    out.emplace_back(path, std::move(list));
   }
   return out;
 }
 
+// "B over dp; whole"; "whole" when all say so.
+std::string joined(const std::vector<Storage>& list, std::string Storage::*column) {
+  const auto same = [&](const Storage& s) { return s.*column == list[0].*column; };
+  std::string out = list[0].*column;
+  if (std::all_of(list.begin(), list.end(), same)) return out;
+  for (size_t i = 1; i < list.size(); ++i) out += "; " + list[i].*column;
+  return out;
+}
+
+// A row a path, however its iterations are stored: a longer loop has no longer table.
+std::string parameters(const Plan& plan) {
+  std::vector<Cells> rows = {{"parameter", "stored", "gradient and states"}};
+  for (const auto& [path, list] : storage_of(plan))
+    rows.push_back({path, joined(list, &Storage::stored), joined(list, &Storage::rest)});
+  return "\nparameters\n" + (rows.size() > 1 ? table(rows) : "  none\n");
+}
+
+// Those that take longest, then how many more there are: how many kinds a plan has depends on how
+// the iterations of its loops differ.
 std::string collectives(const Plan& plan) {
+  constexpr size_t kMost = 12;
   if (plan.collectives.empty()) return "\nno collectives\n";
   std::vector<PlanCollective> list = plan.collectives;
   std::stable_sort(list.begin(), list.end(),
                    [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   std::string out = "\ncollectives of a step: how many, bytes of one, time of all\n";
-  for (const PlanCollective& c : list) {
-    out += fmt::format("  {:<14} over {:<8} {:<9} {:>7} x {:>10}  {:>9}\n", c.kind, c.axis, c.phase,
-                       count_text(c.count), bytes_text(c.bytes), seconds_text(c.seconds));
+  double rest = 0;  // seconds
+  for (size_t i = 0; i < list.size(); ++i) {
+    const PlanCollective& c = list[i];
+    if (i >= kMost)
+      rest += c.seconds;
+    else
+      out +=
+          fmt::format("  {:<14} over {:<8} {:<9} {:>7} x {:>10}  {:>9}\n", c.kind, c.axis, c.phase,
+                      count_text(c.count), bytes_text(c.bytes), seconds_text(c.seconds));
   }
+  if (list.size() > kMost)
+    out += fmt::format("  and {} more, in all {}\n", list.size() - kMost, seconds_text(rest));
   return out;
 }
 

@@ -111,16 +111,6 @@ TEST(Plan, JsonFitsItsSchemaAndReadsBack) {
   EXPECT_FALSE(read_plan("p.json", other.dump()).ok());
 }
 
-TEST(Plan, OneBlockForALoop) {
-  auto few = planned(block_model(10, 64, 256, 1024));
-  auto many = planned(block_model(1000, 64, 256, 1024));
-  const std::string a = plan_text(plan_for(*few, "dgx_a100", 8, 70e9).plan, "a.cad");
-  const std::string b = plan_text(plan_for(*many, "dgx_a100", 8, 70e9).plan, "a.cad");
-  const auto lines = [](const std::string& s) { return std::count(s.begin(), s.end(), '\n'); };
-  EXPECT_LE(lines(b), lines(a) + 8);
-  EXPECT_NE(a.find("mlp"), 0u);
-}
-
 TEST(Plan, OneDeviceHasNoCollectives) {
   auto p = planned(block_model(4, 8, 64, 128));
   const Planning planning = plan_for(*p, "dgx_a100", 1, 70e9);
