@@ -101,10 +101,12 @@ std::string mesh_text(const std::vector<Axis>& axes) {
 std::optional<Diagnostic> wrong_axes(const std::vector<Axis>& axes, int64_t devices,
                                      const std::vector<Named>& named) {
   if (device_count(axes) != devices) {
-    Diagnostic error = make_error(DiagId::E0803,
-                                  fmt::format("the mesh `{}` has {} devices, {} are asked for",
-                                              mesh_text(axes), device_count(axes), devices),
-                                  kExitUsage);
+    Diagnostic error =
+        make_error(DiagId::E0803,
+                   fmt::format("the mesh `{}` has {} device{}, {} {} asked for", mesh_text(axes),
+                               device_count(axes), device_count(axes) == 1 ? "" : "s", devices,
+                               devices == 1 ? "is" : "are"),
+                   kExitUsage);
     error.help("the sizes of the axes multiply to the number of devices");
     return error;
   }

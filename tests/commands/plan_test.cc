@@ -120,6 +120,10 @@ TEST_F(PlanCommand, MeshesThatAreNone) {
   expect("--cluster dgx_a100 --mesh a=2,b=2,c=2,d=2", 2, "at most 3");
   expect("--cluster dgx_a100 --gpus 8 --mesh dp=3", 2,
          "the mesh `dp=3` has 3 devices, 8 are asked for");
+  expect("--cluster dgx_a100 --gpus 8 --mesh dp=1", 2,
+         "the mesh `dp=1` has 1 device, 8 are asked for");
+  expect("--cluster dgx_a100 --gpus 1 --mesh dp=3", 2,
+         "the mesh `dp=3` has 3 devices, 1 is asked for");
   expect("--cluster dgx_a100 --mesh a=2147483647,b=2147483647,c=2147483647", 2, "E0802");
   EXPECT_EQ(plan("--cluster dgx_a100 --mesh dp=8,tp=1").status, 0);
   EXPECT_EQ(plan("--cluster dgx_a100 --mesh dp=1").status, 0);
