@@ -61,7 +61,9 @@ int run_solve(const SolveFlags& flags, const CommonOptions& common) {
 
 int exit_status(SolveStatus status) {
   if (status == SolveStatus::kInfeasible) return kExitNoPlan;
-  return status == SolveStatus::kTimeLimitNoPlan ? kExitRunFailed : kExitOk;
+  const bool found =
+      status != SolveStatus::kTimeLimitNoPlan && status != SolveStatus::kTimeLimitSimple;
+  return found ? kExitOk : kExitRunFailed;
 }
 
 // Whole numbers in full: 532843, not 5.32843e+05.
@@ -133,6 +135,7 @@ int solve_pairwise(const SolveFlags& flags, const std::string& text, const Commo
   planner::solver::Options options;
   options.time_s = std::max(0.0, flags.time_s - seconds_since(start));
   options.gap = flags.gap;
+  options.simple = true;
   const Solution solution = planner::solver::solve(instance->problem, options);
   std::optional<Checked> checked;
   if (!solution.choices.empty() || instance->problem.nodes.empty()) {

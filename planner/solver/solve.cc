@@ -85,6 +85,18 @@ void find_least_budget(const Problem& problem, const Rules& rules, Solution& sol
   solution.least_budget = high;
 }
 
+// What is given is checked, and the gap said truthfully.
+void take(const Problem& problem, std::vector<int> choices, double bound, Solution& solution) {
+  const Checked checked = check(problem, choices);
+  CAD_CHECK(checked.fits, "a choice of cost {} and peak {} does not fit", checked.cost,
+            checked.peak);
+  solution.choices = std::move(choices);
+  solution.cost = checked.cost;
+  solution.bound = std::min(bound, checked.cost);
+  const double room = solution.cost - solution.bound;
+  solution.gap = room <= 0 ? 0 : room / std::max(std::abs(solution.cost), 1e-300);
+}
+
 void finish(const Problem& problem, const Options& options, EngineResult& result,
             Solution& solution) {
   solution.columns = result.mip.columns;
@@ -93,16 +105,16 @@ void finish(const Problem& problem, const Options& options, EngineResult& result
   if (result.best.choices.empty()) {
     solution.status = proven ? SolveStatus::kInfeasible : SolveStatus::kTimeLimitNoPlan;
     solution.bound = proven ? kForbidden : result.bound;
+    if (proven || !options.simple) return;
+    std::vector<int> simple = simple_choices(problem);
+    if (simple.empty()) return;
+    take(problem, std::move(simple), result.bound, solution);
+    solution.status = solution.gap == 0             ? SolveStatus::kOptimal
+                      : solution.gap <= options.gap ? SolveStatus::kWithinGap
+                                                    : SolveStatus::kTimeLimitSimple;
     return;
   }
-  const Checked checked = check(problem, result.best.choices);
-  CAD_CHECK(checked.fits, "a choice of cost {} and peak {} does not fit", checked.cost,
-            checked.peak);
-  solution.choices = std::move(result.best.choices);
-  solution.cost = checked.cost;
-  solution.bound = proven ? checked.cost : std::min(result.bound, checked.cost);
-  const double room = solution.cost - solution.bound;
-  solution.gap = room <= 0 ? 0 : room / std::max(std::abs(solution.cost), 1e-300);
+  take(problem, std::move(result.best.choices), proven ? kForbidden : result.bound, solution);
   solution.status = proven                        ? SolveStatus::kOptimal
                     : solution.gap <= options.gap ? SolveStatus::kWithinGap
                                                   : SolveStatus::kTimeLimit;

@@ -42,14 +42,16 @@ struct Problem {
 };
 
 struct Options {
-  double time_s = 60;  // wall clock; the only thing that may make two runs differ
-  double gap = 0;      // stop when (cost - bound) <= gap * |cost|
+  double time_s = 60;   // wall clock; the only thing that may make two runs differ
+  double gap = 0;       // stop when (cost - bound) <= gap * |cost|
+  bool simple = false;  // without a solution in time: simple_choices(), where they fit
 };
 
 enum class SolveStatus {
   kOptimal,          // bound equals cost (whole costs: exactly; else to 1e-9 of the cost)
   kWithinGap,        // proven within Options::gap
   kTimeLimit,        // stopped with a solution; bound says how far it can be from the optimum
+  kTimeLimitSimple,  // stopped before the search had one; what there is was chosen without it
   kTimeLimitNoPlan,  // stopped without a solution; one may exist
   kInfeasible,       // proven: no choice satisfies the budget and the forbidden pairs
 };
@@ -82,5 +84,8 @@ struct Checked {
   bool fits = false;            // peak <= budget and cost finite
 };
 Checked check(const Problem& problem, const std::vector<int>& choices);
+
+// A choice that fits, made in one pass without a search; empty: none was found so.
+std::vector<int> simple_choices(const Problem& problem);
 
 }  // namespace cad::planner::solver

@@ -11,6 +11,8 @@ const char* status_text(SolveStatus status) {
       return "within the gap";
     case SolveStatus::kTimeLimit:
       return "time limit, with a solution";
+    case SolveStatus::kTimeLimitSimple:
+      return "time limit, with a simple solution";
     case SolveStatus::kTimeLimitNoPlan:
       return "time limit, without a solution";
     case SolveStatus::kInfeasible:

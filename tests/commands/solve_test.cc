@@ -39,7 +39,9 @@ class SolveCommand : public Commands {
                              : result["status"] == "infeasible" ? 3
                                                                 : 1)
         << result["status"];
-    EXPECT_EQ(result["cost"].is_number(), has_solution(result)) << output.out.substr(0, 300);
+    const bool simple = result["status"] == "time limit, with a simple solution";
+    EXPECT_EQ(result["cost"].is_number(), has_solution(result) || simple)
+        << output.out.substr(0, 300);
     write("result.json", output.out);
     EXPECT_TRUE(recomputed(file)) << output.out.substr(0, 300);
     return result;
@@ -127,48 +129,162 @@ TEST_F(SolveCommand, WhatIsWrongIsNotRecomputed) {
   EXPECT_TRUE(agrees(none));
 }
 
-// Stopped before it begins: that is said, and is neither a success nor "infeasible".
-TEST_F(SolveCommand, OutOfTimeIsSaidAndIsNoSuccess) {
+// The form of a file, without nodes.
+json empty_problem() {
   std::ifstream in(kData + "layers.json");
   json problem = json::parse(in);
+  problem["problem"]["nodes"] = {
+      {"intervals", json::array()}, {"costs", json::array()}, {"usages", json::array()}};
+  problem["problem"]["edges"] = {{"nodes", json::array()}, {"costs", json::array()}};
+  return problem;
+}
+
+void add_edge(json& problem, int a, int b, const json& costs) {
+  problem["problem"]["edges"]["nodes"].push_back({a, b});
+  problem["problem"]["edges"]["costs"].push_back(costs);
+}
+
+// A grid of near-equal choices with memory all through: nothing folds, nothing is decided soon.
+json grid(int side, int choices) {
+  json problem = empty_problem();
   json& nodes = problem["problem"]["nodes"];
-  json& edges = problem["problem"]["edges"];
-  // a grid of near-equal choices with memory all through: nothing folds, nothing is decided soon
-  constexpr int kSide = 24, kChoices = 8;
-  nodes = {{"intervals", json::array()}, {"costs", json::array()}, {"usages", json::array()}};
-  edges = {{"nodes", json::array()}, {"costs", json::array()}};
   int random = 1;
   const auto next = [&](int below) { return (random = (random * 1103 + 12345) % 100'003) % below; };
-  for (int i = 0; i < kSide * kSide; ++i) {
-    json costs = json::array(), usages = json::array(), pairs = json::array();
-    for (int k = 0; k < kChoices; ++k) {
+  for (int i = 0; i < side * side; ++i) {
+    json costs = json::array(), usages = json::array();
+    for (int k = 0; k < choices; ++k) {
       usages.push_back(next(100));
       costs.push_back(100 - usages.back().get<int>() + next(20));
     }
-    nodes["intervals"].push_back({i, i + 2 * kSide});
+    nodes["intervals"].push_back({i, i + 2 * side});
     nodes["costs"].push_back(costs);
     nodes["usages"].push_back(usages);
-    for (const int other : {i % kSide == 0 ? -1 : i - 1, i - kSide}) {
+    for (const int other : {i % side == 0 ? -1 : i - 1, i - side}) {
       if (other < 0) continue;
-      pairs = json::array();
-      for (int k = 0; k < kChoices * kChoices; ++k) pairs.push_back(next(50));
-      edges["nodes"].push_back({other, i});
-      edges["costs"].push_back(pairs);
+      json pairs = json::array();
+      for (int k = 0; k < choices * choices; ++k) pairs.push_back(next(50));
+      add_edge(problem, other, i, pairs);
     }
   }
-  problem["problem"]["usage_limit"] = 60 * kSide;
+  problem["problem"]["usage_limit"] = 60 * side;
+  return problem;
+}
+
+// Stopped before it begins: that is said, and is neither a success nor "infeasible". What is chosen
+// without a search is given where it fits.
+TEST_F(SolveCommand, OutOfTimeIsSaidAndIsNoSuccess) {
+  constexpr int kSide = 24, kChoices = 8;
+  json problem = grid(kSide, kChoices);
   write("hard.json", problem.dump());
   const std::string file = (folder_ / "hard.json").string();
-  const json none = solved(file, "--time 0");
-  EXPECT_EQ(none["status"], "time limit, without a solution");
+  const json simple = solved(file, "--time 0");
+  expect_schema(simple);
+  EXPECT_EQ(simple["status"], "time limit, with a simple solution");
+  EXPECT_GT(simple["gap"], 0);
   const json some = solved(file, "--time 3");
   EXPECT_EQ(some["status"], "time limit, with a solution");
   EXPECT_GT(some["gap"], 0);
   EXPECT_LE(some["seconds"], 3);
+  EXPECT_LT(some["cost"], simple["cost"]);
   const Output text = run("solve hard.json --time 0");
   EXPECT_EQ(text.status, 1);
-  EXPECT_TRUE(contains(text.out, "status  time limit, without a solution\n")) << text.out;
+  EXPECT_TRUE(contains(text.out, "status  time limit, with a simple solution\n")) << text.out;
+  EXPECT_TRUE(contains(text.out, "cost    ") && contains(text.out, "gap     ")) << text.out;
   EXPECT_FALSE(contains(text.out, "infeasible")) << text.out;
+  // The last node agrees with the first one and not with another, which both like even choices:
+  // taken one by one they leave it none.
+  json& nodes = problem["problem"]["nodes"];
+  const int first = 0, other = kSide / 2, last = kSide * kSide - 1;
+  for (const int i : {first, other}) {
+    for (int k = 0; k < kChoices; k += 2) nodes["costs"][i][k] = nodes["usages"][i][k] = 0;
+    for (int k = 1; k < kChoices; k += 2) nodes["costs"][i][k] = nodes["usages"][i][k] = 1000;
+  }
+  for (const int i : {first, other}) {
+    json pairs = json::array();
+    for (int k = 0; k < kChoices * kChoices; ++k) {
+      const bool alike = k / kChoices % 2 == k % 2;
+      pairs.push_back(alike == (i == first) ? 0 : 1'000'000'000'000'000'000);
+    }
+    add_edge(problem, i, last, pairs);
+  }
+  write("harder.json", problem.dump());
+  const json none = solved((folder_ / "harder.json").string(), "--time 0");
+  EXPECT_EQ(none["status"], "time limit, without a solution");
+  EXPECT_EQ(run("solve harder.json --time 0").status, 1);
+}
+
+// Blocks of equal ops, each with so many splits, saved or run again in the backward pass: what is
+// saved is in use from its op to that op's backward pass. Costs differ a little from block to
+// block, which is what keeps the blocks from being alike.
+json block_chain(int blocks, int ops, int splits, int spread, int seed) {
+  json problem = empty_problem();
+  json& nodes = problem["problem"]["nodes"];
+  int random = seed;
+  const auto next = [&](int below) { return (random = (random * 1103 + 12345) % 100'003) % below; };
+  const auto numbers = [&](int count, int least, int below) {
+    std::vector<int> out;
+    for (int i = 0; i < count; ++i) out.push_back(least + next(below));
+    return out;
+  };
+  const std::vector<int> seconds = numbers(ops * splits, 200, 200);
+  const std::vector<int> bytes = numbers(ops * splits, 50, 100);
+  std::vector<int> moves;  // from split to split
+  for (int k = 0; k < splits * splits; ++k)
+    moves.push_back(k / splits == k % splits ? 0 : 20 + next(40));
+  json pairs = json::array();
+  for (int a = 0; a < 2 * splits; ++a) {
+    for (int b = 0; b < 2 * splits; ++b) pairs.push_back(moves[a / 2 * splits + b / 2]);
+  }
+  const int count = blocks * ops;
+  int64_t least = 0, most = 0;
+  for (int i = 0; i < count; ++i) {
+    std::vector<int> costs, usages;
+    for (int k = 0; k < splits; ++k) {
+      const int at = i % ops * splits + k;
+      const int time = seconds[at] + next(spread + 1);
+      const int memory = bytes[at] + next(spread + 1);
+      costs.insert(costs.end(), {time, time + time / 3});
+      usages.insert(usages.end(), {memory, memory / 8});
+    }
+    least += *std::min_element(usages.begin(), usages.end());
+    most += *std::max_element(usages.begin(), usages.end());
+    nodes["intervals"].push_back({i, 2 * count - i});
+    nodes["costs"].push_back(costs);
+    nodes["usages"].push_back(usages);
+    if (i > 0) add_edge(problem, i - 1, i, pairs);
+    if (i > 0 && i % ops == 0) add_edge(problem, i - ops, i, pairs);  // past the block
+  }
+  problem["problem"]["usage_limit"] = least + (most - least) * 3 / 10;
+  return problem;
+}
+
+// A model of 48 blocks and a hundredth of a second, a second, a minute: no solution of the search
+// but a simple one that was checked, the best one with its gap, and the optimum. Which one it is
+// says the status, and the time is that on the wall.
+TEST_F(SolveCommand, ThreeTimeLimitsHaveThreeOutcomes) {
+  if (kSanitized) GTEST_SKIP() << "its seconds are not those of the clock";
+  write("blocks.json", block_chain(48, 16, 6, 8, 6).dump());
+  const std::string file = (folder_ / "blocks.json").string();
+  const auto limited = [&](const std::string& time) {
+    const double start = now_s();
+    const json result = solved(file, "--time " + time);
+    EXPECT_LE(now_s() - start, std::stod(time) + 5) << time;  // of them some for recomputing
+    EXPECT_LE(result["peak_bytes"], result["budget_bytes"]);
+    return result;
+  };
+  const json simple = limited("0.01"), best = limited("1"), proven = limited("60");
+  EXPECT_EQ(simple["status"], "time limit, with a simple solution");
+  EXPECT_EQ(best["status"], "time limit, with a solution");
+  EXPECT_EQ(proven["status"], "optimal");
+  EXPECT_LE(best["seconds"], 1);
+  EXPECT_LE(proven["seconds"], 60);
+  EXPECT_EQ(proven["cost"], proven["bound"]);
+  EXPECT_EQ(proven["gap"], 0);
+  EXPECT_GT(best["gap"], 0);
+  EXPECT_LE(best["bound"], proven["cost"]);
+  EXPECT_GE(best["cost"], proven["cost"]);
+  EXPECT_GT(simple["cost"], best["cost"]);
+  EXPECT_LT(best["cost"], 1.01 * proven["cost"].get<double>());
 }
 
 TEST_F(SolveCommand, InfeasibleNamesTheLeastBudget) {

@@ -8,7 +8,8 @@ import json
 import sys
 
 FORBIDDEN = 10**18
-SOLVED = ("optimal", "within the gap", "time limit, with a solution")
+SOLVED = ("optimal", "within the gap", "time limit, with a solution",
+          "time limit, with a simple solution")
 UNSOLVED = ("infeasible", "time limit, without a solution")
 
 
