@@ -18,9 +18,11 @@ namespace cad::planner {
 struct Measure {
   double comm = 0, compute = 0;  // weights of the two sums of seconds
   double held = 0, again = 0;    // of bytes
+  double mean = 0;               // of moments at their prices
   double most = 0;
   [[nodiscard]] double of(const Label& l) const {
-    return comm * l.hidden_comm + compute * l.hidden_compute + held * l.held + again * l.again;
+    return comm * l.hidden_comm + compute * l.hidden_compute + held * l.held + again * l.again +
+           mean * l.mean;
   }
 };
 

@@ -98,6 +98,7 @@ std::vector<Labels> ExactFold::node_labels(LabelMaker& maker, int node,
           l.hidden_compute += b.hidden_compute;
           l.held += b.held;
           l.moment += b.moment;  // of one op: at the same time
+          l.mean += b.mean;
           if (!cell.allows(l, rest)) continue;
           l.from = maker.derivations().join(a.from, b.from);
           maker.add(l);

@@ -17,6 +17,7 @@ struct Label {
   double held = 0;                             // bytes until the backward pass, and persistent ones
   double again = 0;                            // bytes that run again, of one iteration
   double moment = 0;                           // bytes for a moment, the most of any
+  double mean = 0;                             // seconds: moments at prices of them, all of them
   int32_t from = -1;                           // Derivations: the choices behind it; -1: none
 
   [[nodiscard]] double seconds() const {
@@ -84,6 +85,7 @@ class LabelMaker {
                         x.held + y.held,
                         x.again + y.again,
                         x.moment > y.moment ? x.moment : y.moment,
+                        x.mean + y.mean,
                         -1};
         if (allowed(sum)) made_.push_back({sum, x.from, y.from, kind});
       }

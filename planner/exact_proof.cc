@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "planner/exact_fold.h"
 #include "planner/exact_plan.h"
@@ -55,6 +56,11 @@ class Prover {
       for (const VariableInfo& v : p.regions[r].variables)
         left_[r].emplace_back(v.choices.size(), 1);
     }
+    for (const RegionProblem& r : p.regions) prices_.emplace_back(r.variables.size(), 0.0);
+    for (const MomentPrice& x : limits.moments.list)
+      prices_[x.region][x.variable] += x.price / executions(x.region);
+    for (const std::vector<double>& of : prices_)
+      sums_.push_back(std::accumulate(of.begin(), of.end(), 0.0));
     make_measures();
   }
 
@@ -106,6 +112,18 @@ class Prover {
     if (limits_.price > 0) line(limits_.hide, limits_.price, true);
     if (limits_.price > 0) line(limits_.hide, limits_.price * 4, false);
     if (p_.model.overlap > 0) line(limits_.hide < 0.5 ? 1 : 0, limits_.price / 2, false);
+    // Prices of moments, and less and more of them: what they leave open differs.
+    for (const double times : {1.0, 0.5, 2.0, 0.0}) {
+      const double price = limits_.moments.sum();
+      if (price <= 0) break;
+      Measure m;
+      m.comm = 1 - limits_.moments.hide;
+      m.compute = limits_.moments.hide;
+      m.held = times * price;
+      m.mean = times;
+      m.most = (limits_.target + m.held * budget_) * (1 + 4e-6);
+      measures_.push_back(m);
+    }
     Measure memory;  // what is held alone, in units near 1
     memory.held = 1 / std::max(budget_, 1.0);
     memory.most = room * memory.held * (1 + 4e-6);
@@ -127,7 +145,7 @@ class Prover {
 
   // ---- from a region to nodes and factors
 
-  [[nodiscard]] Label label_of(size_t r, const Choice& c) const {
+  [[nodiscard]] Label label_of(size_t r, size_t v, const Choice& c) const {
     const double base = static_cast<double>(c.terms.recompute) +
                         static_cast<double>(c.terms.communicate) +
                         static_cast<double>(c.terms.optimizer);
@@ -141,16 +159,18 @@ class Prover {
              static_cast<double>(c.optimizer) + static_cast<double>(c.saved);
     l.moment = static_cast<double>(c.transient);
     (r == 0 ? l.moment : l.again) += static_cast<double>(c.again);
+    l.mean = prices_[r][v] * l.moment + sums_[r] * l.again;
     return l;
   }
   // Of a pair; false: forbidden.
-  bool label_of(const Pair& pair, int i, int j, Label& l) const {
+  bool label_of(size_t r, const Pair& pair, int i, int j, Label& l) const {
     if (pair.seconds(i, j) == kNever) return false;
     const auto seconds = static_cast<double>(pair.seconds(i, j));
     l.hidden_comm = (pair.kind == Pair::Kind::kParam ? 1 - p_.model.overlap : 1) * seconds;
     l.hidden_compute = seconds;
     if (!pair.saved.at.empty()) l.held = static_cast<double>(pair.saved(i, j));
     if (!pair.alive.at.empty()) l.moment = static_cast<double>(pair.alive(i, j));
+    l.mean = prices_[r][static_cast<size_t>(pair.b)] * l.moment;
     return true;
   }
 
@@ -170,11 +190,19 @@ class Prover {
       if (params[v].size() == 1 && region.variables[v].kind == VariableInfo::Kind::kParam)
         inside[static_cast<size_t>(region.pairs[params[v][0]].b)].push_back(params[v][0]);
     }
+    std::vector<char> gathers(n, 0);  // by site: a parameter that others use too
+    for (size_t v = 0; v < n; ++v) {
+      for (const size_t i : params[v]) {
+        if (params[v].size() > 1 && !region.pairs[i].alive.at.empty())
+          gathers[static_cast<size_t>(region.pairs[i].b)] = 1;
+      }
+    }
     for (size_t v = 0; v < n; ++v) {
       if (params[v].size() == 1 && region.variables[v].kind == VariableInfo::Kind::kParam) continue;
       b.node_of[v] = static_cast<int>(b.region.nodes.size());
       b.variable_of.push_back(static_cast<int>(v));
       add_node(r, v, inside[v], b, maker);
+      if (gathers[v] != 0) part_by_moment(b, maker);
     }
     if (region.entry >= 0) {
       b.region.entry = b.node_of[static_cast<size_t>(region.entry)];
@@ -182,7 +210,7 @@ class Prover {
       b.states = b.choice_of[static_cast<size_t>(b.region.entry)];
     }
     for (size_t i = 0; i < region.pairs.size(); ++i) {
-      if (b.node_of[static_cast<size_t>(region.pairs[i].a)] >= 0) add_pair(region.pairs[i], b);
+      if (b.node_of[static_cast<size_t>(region.pairs[i].a)] >= 0) add_pair(r, region.pairs[i], b);
     }
   }
 
@@ -202,7 +230,7 @@ class Prover {
       if (left_[r][v][c] == 0) continue;
       ExactChoice choice;
       const bool unpaid = static_cast<int>(v) == region.exit;
-      if (!unpaid) choice.own = label_of(r, info.choices[c]);
+      if (!unpaid) choice.own = label_of(r, v, info.choices[c]);
       choice.own.from = maker.derivations().add(
           {Derivation::Kind::kChoice, static_cast<int32_t>(v), static_cast<int32_t>(c)});
       for (const size_t i : inside) {
@@ -220,18 +248,58 @@ class Prover {
     }
   }
 
+  // The last node's choices once for each moment that its own parameters come to: factors beside
+  // it add theirs to that.
+  static void part_by_moment(Built& b, LabelMaker& maker) {
+    std::vector<ExactChoice> parted;
+    std::vector<int> choice_of;
+    for (size_t i = 0; i < b.region.nodes.back().size(); ++i) {
+      const ExactChoice& c = b.region.nodes.back()[i];
+      Labels all = {Label{}};
+      for (const Labels* with : c.with) {
+        Labels next;
+        for (const Label& x : all) {
+          for (const Label& y : *with) next.push_back(both(x, y, maker));
+        }
+        all = std::move(next);
+      }
+      std::map<double, Labels> by_moment;
+      for (const Label& l : all) by_moment[l.moment].push_back(l);
+      for (auto& [moment, labels] : by_moment) {
+        b.lists.push_back(std::make_unique<Labels>(std::move(labels)));
+        parted.push_back({c.own, {b.lists.back().get()}});
+        choice_of.push_back(b.choice_of.back()[i]);
+      }
+    }
+    b.region.nodes.back() = std::move(parted);
+    b.choice_of.back() = std::move(choice_of);
+  }
+
+  // Of one op, at the same time.
+  static Label both(const Label& x, const Label& y, LabelMaker& maker) {
+    Label l = x;
+    l.hidden_comm += y.hidden_comm;
+    l.hidden_compute += y.hidden_compute;
+    l.held += y.held;
+    l.moment += y.moment;
+    l.mean += y.mean;
+    l.from = maker.derivations().join(x.from, y.from);
+    return l;
+  }
+
   // A parameter's choices beside one layout that its only user wants.
   Labels param_labels(size_t r, const Pair& pair, int column, LabelMaker& maker) const {
     const auto v = static_cast<size_t>(pair.a);
     const VariableInfo& info = p_.regions[r].variables[v];
     for (size_t c = 0; c < info.choices.size(); ++c) {
       Label between;
-      if (!label_of(pair, pair.class_a[c], column, between)) continue;
-      Label l = label_of(r, info.choices[c]);
+      if (!label_of(r, pair, pair.class_a[c], column, between)) continue;
+      Label l = label_of(r, v, info.choices[c]);
       l.hidden_comm += between.hidden_comm;
       l.hidden_compute += between.hidden_compute;
       l.held += between.held;
       l.moment += between.moment;
+      l.mean += between.mean;
       l.from = maker.derivations().add(
           {Derivation::Kind::kChoice, static_cast<int32_t>(v), static_cast<int32_t>(c)});
       maker.add(l);
@@ -239,42 +307,70 @@ class Prover {
     return maker.take();
   }
 
-  // Classes that the choices left still use, numbered anew.
+  // Classes that the choices left still use, numbered anew. `moments`: of each choice, which tell
+  // classes apart as well.
   struct Classes {
     std::vector<int32_t> by_choice;
     std::vector<int> original;
+    std::vector<double> moment;
   };
-  static Classes classes_of(const std::vector<int32_t>& all, const std::vector<int>& choices) {
+  static Classes classes_of(const std::vector<int32_t>& all, const std::vector<int>& choices,
+                            const std::vector<double>& moments = {}) {
     Classes out;
-    std::map<int, int32_t> number;
-    for (const int c : choices) {
-      const int k = all[static_cast<size_t>(c)];
-      const auto [at, fresh] = number.emplace(k, static_cast<int32_t>(out.original.size()));
-      if (fresh) out.original.push_back(k);
+    std::map<std::pair<int, double>, int32_t> number;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const int k = all[static_cast<size_t>(choices[i])];
+      const double moment = moments.empty() ? 0 : moments[i];
+      const auto [at, fresh] =
+          number.emplace(std::pair{k, moment}, static_cast<int32_t>(out.original.size()));
+      if (fresh) {
+        out.original.push_back(k);
+        out.moment.push_back(moment);
+      }
       out.by_choice.push_back(at->second);
     }
     return out;
   }
 
-  void add_pair(const Pair& pair, Built& b) const {
+  // What a parameter with several users takes for a moment comes on top of its user's own moment,
+  // so the factor between them knows that too.
+  void add_pair(size_t r, const Pair& pair, Built& b) const {
     ExactFactor f;
     f.a = b.node_of[static_cast<size_t>(pair.a)];
     f.b = b.node_of[static_cast<size_t>(pair.b)];
+    std::vector<double> moments;
+    if (!pair.alive.at.empty()) {
+      for (const ExactChoice& c : b.region.nodes[static_cast<size_t>(f.b)])
+        moments.push_back(least_moment(c));
+    }
     Classes rows = classes_of(pair.class_a, b.choice_of[static_cast<size_t>(f.a)]);
-    Classes columns = classes_of(pair.class_b, b.choice_of[static_cast<size_t>(f.b)]);
+    Classes columns = classes_of(pair.class_b, b.choice_of[static_cast<size_t>(f.b)], moments);
     f.labels = LabelTable(static_cast<int>(rows.original.size()),
                           static_cast<int>(columns.original.size()));
     for (int i = 0; i < f.labels.rows; ++i) {
       for (int j = 0; j < f.labels.columns; ++j) {
         Label l;
-        if (label_of(pair, rows.original[static_cast<size_t>(i)],
-                     columns.original[static_cast<size_t>(j)], l))
-          f.labels(i, j).push_back(l);
+        if (!label_of(r, pair, rows.original[static_cast<size_t>(i)],
+                      columns.original[static_cast<size_t>(j)], l))
+          continue;
+        if (l.moment > 0) l.moment += columns.moment[static_cast<size_t>(j)];
+        f.labels(i, j).push_back(l);
       }
     }
     f.class_a = std::move(rows.by_choice);
     f.class_b = std::move(columns.by_choice);
     b.region.factors.push_back(std::move(f));
+  }
+
+  // Of a choice, with the least that its own parameters take besides.
+  static double least_moment(const ExactChoice& choice) {
+    double sum = choice.own.moment;
+    for (const Labels* with : choice.with) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const Label& l : *with) least = std::min(least, l.moment);
+      sum += with->empty() ? 0 : least;
+    }
+    return sum;
   }
 
   // ---- loops
@@ -416,12 +512,14 @@ class Prover {
       const Built& b = built_[r];
       for (size_t n = 0; n < b.variable_of.size(); ++n) {
         const auto v = static_cast<size_t>(b.variable_of[n]);
+        std::vector<char> left(left_[r][v].size(), 0);
         for (size_t i = 0; i < b.choice_of[n].size(); ++i) {
           bool open = true;
           for (size_t k = 0; k < measures_.size(); ++k)
             open = open && static_cast<double>(scalars_[r][k].total[n][i]) <= measures_[k].most;
-          if (!open) left_[r][v][static_cast<size_t>(b.choice_of[n][i])] = 0;
+          if (open) left[static_cast<size_t>(b.choice_of[n][i])] = 1;
         }
+        left_[r][v] = std::move(left);
       }
       // a state is left if the carry can have it before or after some iteration
       if (p_.regions[r].entry < 0) continue;
@@ -524,15 +622,22 @@ class Prover {
   // ---- the answer
 
   void conclude(Proof& proof) {
-    const Label* best = nullptr;
+    std::vector<const Label*> left;
     for (const Label& l : root_) {
-      if (l.held + std::max(l.moment, floor_) > budget_ || l.seconds() > limits_.target) continue;
-      if (best == nullptr || l.seconds() < best->seconds()) best = &l;
+      if (l.held + std::max(l.moment, floor_) <= budget_ && l.seconds() <= limits_.target)
+        left.push_back(&l);
     }
+    std::sort(left.begin(), left.end(),
+              [](const Label* x, const Label* y) { return x->seconds() < y->seconds(); });
     proof.bound = limits_.target;
-    if (best == nullptr) return;
-    proof.bound = std::min(proof.bound, best->seconds() - limits_.grain);
-    proof.plan = plan_of_label(p_, maker_->derivations(), best->from);
+    if (left.empty()) return;
+    proof.bound = std::min(proof.bound, left[0]->seconds() - limits_.grain);
+    for (const Label* label : left) {
+      BodyPlan plan = plan_of_label(p_, maker_->derivations(), label->from);
+      if (evaluate(p_, plan).peak > budget_) continue;
+      proof.plan = std::move(plan);
+      return;
+    }
   }
 
   const Problem& p_;
@@ -540,6 +645,8 @@ class Prover {
   ProofLimits limits_;
   double floor_ = 0;            // memory that every plan has for a moment
   std::vector<double> floors_;  // of each region
+  Moments prices_;              // seconds a byte, of one iteration
+  std::vector<double> sums_;    // of them, by region
   std::vector<Measure> measures_;
   std::vector<std::pair<int, int>> parent_;           // region, child; by region
   std::vector<std::vector<std::vector<char>>> left_;  // choices, by region and variable

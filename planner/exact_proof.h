@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "planner/price_model.h"
 #include "planner/problem.h"
 
 namespace cad::planner {
@@ -15,13 +16,14 @@ struct ProofLimits {
   double target = 0;           // seconds: slower plans are not looked for
   double price = 0;            // seconds a byte, of a good bound
   double hide = 0;             // of the same: planner/priced.h
+  MomentPrices moments;        // of another one; none: empty
   double grain = 0;            // seconds that may be lost in all
   int64_t work = 400'000'000;  // joins and comparisons of labels
 };
 
 struct Proof {
   bool complete = false;         // false: too large; `bound` says nothing then
-  std::optional<BodyPlan> plan;  // the fastest one below the target that fits
+  std::optional<BodyPlan> plan;  // the fastest one below the target that fits, as far as is known
   double bound = 0;              // seconds: no plan that fits is faster
   int64_t work = 0;              // of ProofLimits::work
 };

@@ -341,7 +341,10 @@ struct Search::Impl {
     const double enough = std::min(incumbent, best * (1 - tolerance / 2));
     if (!std::isfinite(budget) || !std::isfinite(best) || bound >= enough) return;
     if (found.plan.choices.empty()) return;
-    if (prices.list.empty()) prices.hide = whole.hide;
+    if (prices.sum() == 0) {
+      prices = {};
+      prices.hide = whole.hide;
+    }
     // where what is held fits at no price, what is alive for a moment may not
     const double first = whole.price > 0 ? whole.price : kFirst * best / budget;
     meet(mean_moments(p, found.plan), prices.list.empty() ? first : 0, prices);
@@ -516,18 +519,23 @@ struct Search::Impl {
   void prove_all(Found& found, double budget, double at_price, double at_hide) {
     if (work <= 0 || !std::isfinite(found.bound)) return;
     double step = 0;
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 12; ++i) {
       const double best =
           found.feasible ? std::min(incumbent, found.evaluation.seconds) : incumbent;
       const double most = best * (1 - tolerance);
       if (found.bound >= most) return;
-      step = step == 0
-                 ? std::max(found.bound * 0.01, std::isfinite(most) ? (most - found.bound) / 4 : 0)
-                 : step * 2;
+      // the work grows with the distance from the bound, fast
+      const bool known = std::isfinite(most) && tolerance < 1e-3;
+      if (step > 0)
+        step *= known ? 1.4 : 2;
+      else
+        step = std::max(found.bound * (known ? 0.002 : 0.01),
+                        std::isfinite(most) ? (most - found.bound) / (known ? 8 : 4) : 0);
       ProofLimits limits;
       limits.target = std::min(most, found.bound + step);
       limits.price = at_price;
       limits.hide = at_hide;
+      limits.moments = prices;
       limits.work = std::min(limits.work, work);
       limits.grain = 0.5 * tolerance * found.bound;
       const auto proof = prove(p, budget, limits);

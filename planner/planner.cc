@@ -22,7 +22,9 @@ namespace cad::planner {
 namespace {
 
 constexpr double kDropWithin = 0.0005;
-constexpr int64_t kSmall = 4000;  // choices: such a mesh is searched to the end
+constexpr int64_t kSmall = 4000;            // choices: such a mesh is searched to the end
+constexpr int64_t kSmallWork = 50'000'000;  // PlanRequest::proof_work, at most, for that
+constexpr int64_t kFitWork = 2'000'000;     // and where no plan is known that fits
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kNothingFits = 1;  // byte
 
@@ -121,8 +123,8 @@ class Planner {
       }
     }
     if (r_.name == "auto") {
-      close_gap(meshes, bounds);
       finish_small(meshes, bounds);
+      close_gap(meshes, bounds);
       try_tighter(meshes, bounds);
     }
     plain_ = *std::min_element(bounds.begin(), bounds.end());
@@ -171,8 +173,10 @@ class Planner {
   // some iterations that differ from the others, and a longer plan.
   void finish_small(const std::vector<Mesh>& meshes, std::vector<double>& bounds) {
     constexpr double kWithin = 1e-7, kEqual = 1e-5, kLongLoop = 128;
-    int64_t work = std::min<int64_t>(r_.proof_work, 2'000'000);
-    for (size_t m = 0; m < meshes.size() && work > 0; ++m) {
+    int64_t done = 0;
+    for (size_t m = 0; m < meshes.size(); ++m) {
+      const int64_t work = std::min(r_.proof_work, best_.feasible ? kSmallWork : kFitWork) - done;
+      if (work <= 0) break;
       const double best = best_.feasible ? best_.evaluation.seconds * (1 - kEqual) : kInfinite;
       if (sizes_[m] > kSmall || bounds[m] >= best) continue;
       const auto problem = built(meshes[m]);
@@ -183,7 +187,7 @@ class Planner {
       Search search(*problem);
       search.be_exact(0, kWithin, work);
       const Found found = search.run(r_.budget, best);
-      work = search.work_left();
+      done += work - search.work_left();
       offer(found, problem, search.price());
       bounds[m] = std::max(bounds[m], found.bound);
     }
@@ -682,6 +686,7 @@ CostModel cost_model(const Device& device, const CostConstants& constants) {
 static Planning plan_of_least(PlanRequest request) {
   constexpr double kWithin = 1e-4;  // of the budget
   constexpr int64_t kChoicesTimesTries = 30'000;
+  request.proof_work = std::min(request.proof_work, kFitWork);
   request.budget = kNothingFits;
   request.alternatives = true;  // that of a baseline may be the least
   Planning least = Planner(request).run();

@@ -16,14 +16,10 @@ struct Tally {
   int plans = 0, tight = 0, infeasible = 0, slower = 0;
 };
 
-// What is promised where the search ends with a gap: no plan is faster than the bound that is
-// printed, so none for less memory is.
-enum class Promise { kNeverFaster, kWithinTheGap };
-
 class Instance {
  public:
-  Instance(const std::string& family, const std::string& shape, uint32_t seed, Promise promise)
-      : promise_(promise), random_(seed), program_(planned(random_.text(family))) {
+  Instance(const std::string& family, const std::string& shape, uint32_t seed)
+      : random_(seed), program_(planned(random_.text(family))) {
     const char* const clusters[] = {"dgx_a100", "pairs_a100", "p3_16xlarge"};
     request_ = random_request(*program_, clusters[random_.pick({0, 1, 2})], shape);
   }
@@ -48,9 +44,7 @@ class Instance {
       EXPECT_LE(planning.plan.predicted.peak_bytes, budget);
       const double step = planning.plan.predicted.step_s;
       EXPECT_GE(step, bound * (1 - kSame)) << budget << " bytes, against the bound of " << last;
-      if (promise_ == Promise::kNeverFaster) {
-        EXPECT_GE(step, before * (1 - kSame)) << budget << " bytes are faster than " << last;
-      }
+      EXPECT_GE(step, before * (1 - kSame)) << budget << " bytes are faster than " << last;
       no_slower_than_baselines(planning);
       tally.slower += step > before * (1 + kSame) ? 1 : 0;
       before = step;
@@ -95,13 +89,12 @@ class Instance {
     for (const Alternative& a : planning.plan.alternatives) EXPECT_FALSE(a.feasible) << a.name;
   }
 
-  Promise promise_;
   RandomModels random_;
   std::unique_ptr<Planned> program_;
   PlanRequest request_;
 };
 
-void check(const std::string& family, int instances, Promise promise = Promise::kNeverFaster) {
+void check(const std::string& family, int instances) {
   static const char* const kShapes[] = {"2", "2x2", "4"};
   const std::vector<std::string>& all = model_families();
   const auto number = std::find(all.begin(), all.end(), family) - all.begin();
@@ -109,7 +102,7 @@ void check(const std::string& family, int instances, Promise promise = Promise::
   for (int i = 0; i < instances; ++i) {
     const std::string shape = kShapes[i % 3];
     SCOPED_TRACE(family + " on " + shape + ", number " + std::to_string(i));
-    Instance(family, shape, static_cast<uint32_t>(6 * i + number), promise).check(tally);
+    Instance(family, shape, static_cast<uint32_t>(6 * i + number)).check(tally);
   }
   EXPECT_GE(tally.tight, 2 * instances);
   EXPECT_GE(tally.infeasible, instances);
@@ -126,10 +119,10 @@ TEST(BudgetProperties, OfConvnets) {
   check("convnet", 3);
 }
 TEST(BudgetProperties, OfLlama) {
-  check("llama", 2);
+  check("llama", 4);
 }
 TEST(BudgetProperties, OfGpt) {
-  check("gpt", 3, Promise::kWithinTheGap);
+  check("gpt", 9);
 }
 TEST(BudgetProperties, OfExperts) {
   check("experts", 1);

@@ -9,6 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "planner/frontier.h"
+#include "planner/machines.h"
+#include "planner/planner.h"
+#include "tests/planner/joint_testing.h"
+#include "tests/planner/random_models.h"
 #include "tests/planner/random_problem.h"
 
 namespace cad::planner {
@@ -45,8 +49,8 @@ struct Tally {
   int problems = 0, proofs = 0, below = 0, impossible = 0, loops = 0;
 };
 
-void expect_proof(const Problem& problem, bool shared, double budget, double best,
-                  const ProofLimits& limits, Tally& tally) {
+void expect_proof(const Problem& problem, double budget, double best, const ProofLimits& limits,
+                  Tally& tally) {
   const auto proof = prove(problem, budget, limits);
   ASSERT_TRUE(proof.has_value());
   ASSERT_TRUE(proof->complete);
@@ -56,23 +60,20 @@ void expect_proof(const Problem& problem, bool shared, double budget, double bes
   EXPECT_LE(proof->bound, limits.target + 1e-9);
   if (best > limits.target) {
     ++tally.below;
-    if (!shared) {
-      EXPECT_FALSE(proof->plan.has_value());
-      EXPECT_NEAR(proof->bound, limits.target, 1e-9 * limits.target);
-    }
+    EXPECT_FALSE(proof->plan.has_value());
+    EXPECT_NEAR(proof->bound, limits.target, 1e-9 * limits.target);
     return;
   }
-  EXPECT_GE(proof->bound, shared ? 0 : best - limits.grain - 1e-6 * best);
+  EXPECT_GE(proof->bound, best - limits.grain - 1e-6 * best);
   ASSERT_TRUE(proof->plan.has_value());
   const Evaluation found = evaluate(problem, *proof->plan);
   EXPECT_TRUE(found.valid);
-  if (shared) return;
   EXPECT_LE(found.peak, budget * (1 + 1e-12));
   EXPECT_GE(found.seconds, best * (1 - 1e-9));
   EXPECT_LE(found.seconds, best + limits.grain + 1e-6 * best);
 }
 
-void expect_search(const Problem& problem, double budget, double best, bool shared) {
+void expect_search(const Problem& problem, double budget, double best) {
   Search search(problem);
   search.be_exact(0, 1e-7);
   const Found found = search.run(budget);
@@ -82,10 +83,21 @@ void expect_search(const Problem& problem, double budget, double best, bool shar
     return;
   }
   EXPECT_LE(found.bound, best * (1 + 1e-5));
-  if (shared) return;
   ASSERT_TRUE(found.feasible);
   EXPECT_LE(found.evaluation.peak, budget);
   EXPECT_NEAR(found.evaluation.seconds, best, 2e-6 * best);
+}
+
+// Of up to three variables.
+MomentPrices random_prices(const Problem& problem, std::mt19937& draw) {
+  MomentPrices prices;
+  prices.hide = static_cast<double>(draw() % 3) / 2;
+  for (uint32_t n = draw() % 4; n > 0; --n) {
+    const size_t region = draw() % problem.regions.size();
+    const size_t variable = draw() % problem.regions[region].variables.size();
+    prices.list.push_back({region, variable, static_cast<double>(1 + draw() % 4) / 16});
+  }
+  return prices;
 }
 
 void compare(uint32_t seed, Tally& tally) {
@@ -110,12 +122,13 @@ void compare(uint32_t seed, Tally& tally) {
     ProofLimits limits;
     limits.price = static_cast<double>(draw() % 4) / 8;
     limits.hide = static_cast<double>(draw() % 3) / 2;
+    limits.moments = random_prices(problem, draw);
     limits.grain = i == 3 ? 0.01 * best : 0;
     for (const double times : {0.97, 1.0, 1.3}) {
       limits.target = best * times * (1 + 1e-9);
-      expect_proof(problem, random.shared(), budget, best, limits, tally);
+      expect_proof(problem, budget, best, limits, tally);
     }
-    expect_search(problem, budget, best, random.shared());
+    expect_search(problem, budget, best);
   }
   // a byte less than the least
   const double less = counted.least_peak - 1;
@@ -125,10 +138,8 @@ void compare(uint32_t seed, Tally& tally) {
   limits.target = 1e6;
   const auto proof = prove(problem, less, limits);
   ASSERT_TRUE(proof.has_value() && proof->complete);
-  if (!random.shared()) {
-    EXPECT_FALSE(proof->plan.has_value());
-  }
-  expect_search(problem, less, kInfinite, random.shared());
+  EXPECT_FALSE(proof->plan.has_value());
+  expect_search(problem, less, kInfinite);
 }
 
 TEST(ExactProof, EqualsCountingOutEveryPlan) {
@@ -142,6 +153,34 @@ TEST(ExactProof, EqualsCountingOutEveryPlan) {
   EXPECT_GE(tally.below, 900);
   EXPECT_GE(tally.impossible, 250);
   EXPECT_GE(tally.loops, 200);
+}
+
+// Tied embeddings on 2x2, where what is short is memory for a moment.
+TEST(ExactProof, PricesOfMomentsRuleOutMost) {
+  const auto p = planned(RandomModels(43).text("gpt"));
+  const Cluster cluster = *find_cluster({}, "dgx_a100", 4);
+  const Problem problem =
+      make_problem(p->sites, mesh_of(cluster, {2, 2}), p->training, cost_model(cluster.device));
+  Search search(problem);
+  const double budget = std::floor(1.36 * search.run(1).least_peak);
+  search.be_exact(0, 1e-7, 0);
+  const double known = search.run(budget).evaluation.seconds;
+  const Found found = search.run(budget, known);
+  ASSERT_TRUE(found.feasible);
+  ProofLimits limits;
+  limits.price = search.line().price;
+  limits.hide = search.line().hide;
+  limits.target = found.evaluation.seconds;
+  limits.work = 40'000'000;
+  EXPECT_FALSE(prove(problem, budget, limits)->complete);
+  limits.moments = search.moment_prices();
+  ASSERT_GT(limits.moments.sum(), 0);
+  const auto proof = prove(problem, budget, limits);
+  ASSERT_TRUE(proof->complete);
+  ASSERT_TRUE(proof->plan.has_value());
+  const Evaluation best = evaluate(problem, *proof->plan);
+  EXPECT_LE(best.peak, budget);
+  EXPECT_NEAR(best.seconds, proof->bound, 1e-9 * best.seconds);
 }
 
 }  // namespace
