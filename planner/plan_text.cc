@@ -155,9 +155,6 @@ std::string head(const Plan& plan, const std::string& program) {
 
 struct Line {
   std::string what, split, saved;
-  bool operator==(const Line& o) const {
-    return what == o.what && split == o.split && saved == o.saved;
-  }
 };
 
 // One line a group of ops, whatever is chosen for them: as many for one plan as for another.
@@ -208,12 +205,10 @@ std::string ordinal(int64_t n) {
                                                    : "rd");
 }
 
-std::string body_title(const Plan& plan, size_t b) {
-  const PlanBody& body = plan.bodies[b];
-  if (body.parent < 0) return "top level";
-  std::string out =
-      fmt::format("{}: {} iteration{}", body.path, count_text(static_cast<double>(body.count)),
-                  body.count == 1 ? "" : "s");
+// "25 iterations, each run again from its input"
+std::string iterations(const PlanBody& body) {
+  std::string out = fmt::format("{} iteration{}", count_text(static_cast<double>(body.count)),
+                                body.count == 1 ? "" : "s");
   if (body.period > 1) out += fmt::format(", {} of {} in turn", body.position + 1, body.period);
   if (body.segment > 0) {
     out += body.count == 1              ? std::string(", run again from its input")
@@ -250,30 +245,69 @@ std::string table_of(const std::vector<Line>& lines) {
   return table(rows);
 }
 
-// A loop's first run in full, of the others the lines that differ from it.
+// "h: 12 iterations"; "h: (1) 25 iterations, (2) 71 iterations".
+std::string loop_title(const Plan& plan, const std::vector<size_t>& runs) {
+  const PlanBody& first = plan.bodies[runs[0]];
+  if (first.parent < 0) return "top level";
+  if (runs.size() == 1) return first.path + ": " + iterations(first);
+  std::string out = first.path + ":";
+  for (size_t i = 0; i < runs.size(); ++i)
+    out += fmt::format("{} ({}) {}", i == 0 ? "" : ",", i + 1, iterations(plan.bodies[runs[i]]));
+  return out;
+}
+
+// What the first run says, and which ones say something else: "recomputed; (3-5) saved".
+std::string by_run(const std::vector<std::string>& texts) {
+  std::string out = texts[0];
+  for (size_t i = 1; i < texts.size();) {
+    size_t j = i;
+    while (j < texts.size() && texts[j] == texts[i]) ++j;
+    if (texts[i] != texts[0])
+      out += (j == i + 1 ? fmt::format("; ({}) ", i + 1) : fmt::format("; ({}-{}) ", i + 1, j)) +
+             texts[i];
+    i = j;
+  }
+  return out;
+}
+
+std::string loop_table(const std::vector<std::vector<Line>>& runs) {
+  std::vector<Line> lines = runs[0];
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::vector<std::string> split, saved;
+    for (const std::vector<Line>& run : runs) {
+      split.push_back(run[i].split);
+      saved.push_back(run[i].saved);
+    }
+    if (std::any_of(saved.begin(), saved.end(), [&](const auto& t) { return t != saved[0]; }))
+      std::replace(saved.begin(), saved.end(), std::string(), std::string("not kept"));
+    lines[i].split = by_run(split);
+    lines[i].saved = by_run(saved);
+  }
+  return table_of(lines);
+}
+
+// A table a loop, all its runs in it; runs of other ops, which may be, have their own.
 std::string bodies(const Plan& plan) {
   std::string out;
+  std::vector<char> done(plan.bodies.size(), 0);
   for (size_t b = 0; b < plan.bodies.size(); ++b) {
-    const std::vector<Line> lines = op_lines(plan, static_cast<int>(b));
-    size_t first = b;
-    for (size_t e = 0; e < b && first == b; ++e) {
-      if (plan.bodies[e].path == plan.bodies[b].path && plan.bodies[e].parent >= 0) first = e;
+    if (done[b] != 0) continue;
+    std::vector<size_t> runs;
+    std::vector<std::vector<Line>> lines;
+    for (size_t e = b; e < plan.bodies.size(); ++e) {
+      const bool same = e == b || (plan.bodies[e].path == plan.bodies[b].path &&
+                                   plan.bodies[b].parent >= 0 && plan.bodies[e].parent >= 0);
+      if (done[e] != 0 || !same) continue;
+      std::vector<Line> own = op_lines(plan, static_cast<int>(e));
+      const auto alike = [](const Line& x, const Line& y) { return x.what == y.what; };
+      if (!lines.empty() &&
+          !std::equal(own.begin(), own.end(), lines[0].begin(), lines[0].end(), alike))
+        continue;
+      done[e] = 1;
+      runs.push_back(e);
+      lines.push_back(std::move(own));
     }
-    out += fmt::format("\n{}\n", body_title(plan, b));
-    const std::vector<Line> known = op_lines(plan, static_cast<int>(first));
-    if (first == b || known.size() != lines.size()) {
-      out += table_of(lines);
-      continue;
-    }
-    std::vector<Line> different;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (!(lines[i] == known[i])) different.push_back(lines[i]);
-    }
-    for (Line& l : different) {
-      if (l.saved.empty()) l.saved = "not kept";
-    }
-    out += different.empty() ? "  as the first, but for how values are handed on\n"
-                             : "  as the first, but\n" + table_of(different);
+    out += fmt::format("\n{}\n", loop_title(plan, runs)) + loop_table(lines);
   }
   return out;
 }

@@ -1,7 +1,7 @@
 // planner/plan_text.h -- a plan for people: what it costs as bars, the split of every op in words,
 // parameters' layouts, collectives, alternatives; and the differences of two plans. One block for a
-// run of a loop, however many iterations it has, as long for one choice as for another. JSON is in
-// planner/plan_json.h.
+// loop, however many iterations and runs of them it has, as long for one choice as for another.
+// JSON is in planner/plan_json.h.
 #pragma once
 
 #include <string>
