@@ -107,12 +107,11 @@ std::string head(const Plan& plan, const std::string& program) {
                                 (idle ? plan.offered : plan.devices) == 1 ? "" : "s", plan.cluster,
                                 mesh_text(plan));
   if (plan.name != "auto") out += fmt::format(", plan {}", plan.name);
-  out += "\n";
   if (idle)
-    out += fmt::format("{} device{} idle: no faster step was found on more\n",
+    out += fmt::format("; {} device{} idle: no faster step was found on more",
                        count_text(plan.offered - plan.devices),
                        plan.offered - plan.devices == 1 ? " stays" : "s stay");
-  out += "\n";
+  out += "\n\n";
   const std::vector<Part> time = {
       {'#', p.compute_s, "compute " + seconds_text(p.compute_s)},
       {'r', p.recompute_s, "recompute " + seconds_text(p.recompute_s)},
