@@ -12,7 +12,6 @@
 #include "planner/machines.h"
 #include "planner/planner.h"
 #include "tests/planner/joint_testing.h"
-#include "tests/planner/random_models.h"
 #include "tests/planner/random_problem.h"
 
 namespace cad::planner {
@@ -157,8 +156,21 @@ TEST(ExactProof, EqualsCountingOutEveryPlan) {
 
 // Tied embeddings on 2x2, where what is short is memory for a moment.
 TEST(ExactProof, PricesOfMomentsRuleOutMost) {
-  const auto p = planned(RandomModels(43).text("gpt"));
-  const Cluster cluster = *find_cluster({}, "dgx_a100", 4);
+  const auto p = planned(
+      "dim B, T = 16, S = T, D = 24, F = 96, H = 3, K = 8, V = 257\n"
+      "layer Att(x: [B, T, D]) -> [B, T, D] {\n"
+      "  param Wq, Wk, Wv : [D, H, K] = normal(0.02)\n  param Wo : [H, K, D] = normal(0.02)\n"
+      "  q = x @[D] Wq\n  k = (x @[D] Wk)[T -> S]\n  v = (x @[D] Wv)[T -> S]\n"
+      "  p = softmax[S](causal[T, S]((q @[K] k) / sqrt(K)))\n"
+      "  return (p @[S] v) @[H, K] Wo\n}\n"
+      "model Net(ids: i32[B, T]) -> [B, T, V] {\n  param emb : [V, D] = normal(0.02)\n"
+      "  x = emb[V = ids]\n  repeat 2 as l {\n    x = x + Att(LayerNorm[D](x))\n"
+      "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }\n"
+      "  return LayerNorm[D](x) @[D] emb\n}\n"
+      "train t {\n  data: synthetic(ids: i32[B, T], y: i32[B, T])\n"
+      "  loss: cross_entropy[V](Net(ids), y)\n  optimizer: adam(lr: 1e-3)\n  B: 64\n"
+      "  steps: 1\n}\n");
+  const Cluster cluster = *find_cluster({}, "pairs_a100", 4);
   const Problem problem =
       make_problem(p->sites, mesh_of(cluster, {2, 2}), p->training, cost_model(cluster.device));
   Search search(problem);
@@ -171,7 +183,7 @@ TEST(ExactProof, PricesOfMomentsRuleOutMost) {
   limits.price = search.line().price;
   limits.hide = search.line().hide;
   limits.target = found.evaluation.seconds;
-  limits.work = 40'000'000;
+  limits.work = 100'000'000;
   EXPECT_FALSE(prove(problem, budget, limits)->complete);
   limits.moments = search.moment_prices();
   ASSERT_GT(limits.moments.sum(), 0);
