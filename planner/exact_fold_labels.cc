@@ -93,12 +93,7 @@ std::vector<Labels> ExactFold::node_labels(LabelMaker& maker, int node,
     for (const Labels* with : choices[v].with) {
       for (const Label& a : list) {
         for (const Label& b : *with) {
-          Label l = a;
-          l.hidden_comm += b.hidden_comm;
-          l.hidden_compute += b.hidden_compute;
-          l.held += b.held;
-          l.moment += b.moment;  // of one op: at the same time
-          l.mean += b.mean;
+          Label l = at_once(a, b);
           if (!cell.allows(l, rest)) continue;
           l.from = maker.derivations().join(a.from, b.from);
           maker.add(l);

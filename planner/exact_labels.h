@@ -26,6 +26,17 @@ struct Label {
 };
 using Labels = std::vector<Label>;
 
+// Of one op, at the same time: moments add. What runs again is the first one's; without choices.
+inline Label at_once(const Label& a, const Label& b) {
+  return {a.hidden_comm + b.hidden_comm,
+          a.hidden_compute + b.hidden_compute,
+          a.held + b.held,
+          a.again,
+          a.moment + b.moment,
+          a.mean + b.mean,
+          -1};
+}
+
 // How labels were put together, to find their choices again.
 struct Derivation {
   enum class Kind : uint8_t {

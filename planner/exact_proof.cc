@@ -259,7 +259,10 @@ class Prover {
       for (const Labels* with : c.with) {
         Labels next;
         for (const Label& x : all) {
-          for (const Label& y : *with) next.push_back(both(x, y, maker));
+          for (const Label& y : *with) {
+            next.push_back(at_once(x, y));
+            next.back().from = maker.derivations().join(x.from, y.from);
+          }
         }
         all = std::move(next);
       }
@@ -275,18 +278,6 @@ class Prover {
     b.choice_of.back() = std::move(choice_of);
   }
 
-  // Of one op, at the same time.
-  static Label both(const Label& x, const Label& y, LabelMaker& maker) {
-    Label l = x;
-    l.hidden_comm += y.hidden_comm;
-    l.hidden_compute += y.hidden_compute;
-    l.held += y.held;
-    l.moment += y.moment;
-    l.mean += y.mean;
-    l.from = maker.derivations().join(x.from, y.from);
-    return l;
-  }
-
   // A parameter's choices beside one layout that its only user wants.
   Labels param_labels(size_t r, const Pair& pair, int column, LabelMaker& maker) const {
     const auto v = static_cast<size_t>(pair.a);
@@ -294,12 +285,7 @@ class Prover {
     for (size_t c = 0; c < info.choices.size(); ++c) {
       Label between;
       if (!label_of(r, pair, pair.class_a[c], column, between)) continue;
-      Label l = label_of(r, v, info.choices[c]);
-      l.hidden_comm += between.hidden_comm;
-      l.hidden_compute += between.hidden_compute;
-      l.held += between.held;
-      l.moment += between.moment;
-      l.mean += between.mean;
+      Label l = at_once(label_of(r, v, info.choices[c]), between);
       l.from = maker.derivations().add(
           {Derivation::Kind::kChoice, static_cast<int32_t>(v), static_cast<int32_t>(c)});
       maker.add(l);

@@ -156,20 +156,7 @@ TEST(ExactProof, EqualsCountingOutEveryPlan) {
 
 // Tied embeddings on 2x2, where what is short is memory for a moment.
 TEST(ExactProof, PricesOfMomentsRuleOutMost) {
-  const auto p = planned(
-      "dim B, T = 16, S = T, D = 24, F = 96, H = 3, K = 8, V = 257\n"
-      "layer Att(x: [B, T, D]) -> [B, T, D] {\n"
-      "  param Wq, Wk, Wv : [D, H, K] = normal(0.02)\n  param Wo : [H, K, D] = normal(0.02)\n"
-      "  q = x @[D] Wq\n  k = (x @[D] Wk)[T -> S]\n  v = (x @[D] Wv)[T -> S]\n"
-      "  p = softmax[S](causal[T, S]((q @[K] k) / sqrt(K)))\n"
-      "  return (p @[S] v) @[H, K] Wo\n}\n"
-      "model Net(ids: i32[B, T]) -> [B, T, V] {\n  param emb : [V, D] = normal(0.02)\n"
-      "  x = emb[V = ids]\n  repeat 2 as l {\n    x = x + Att(LayerNorm[D](x))\n"
-      "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }\n"
-      "  return LayerNorm[D](x) @[D] emb\n}\n"
-      "train t {\n  data: synthetic(ids: i32[B, T], y: i32[B, T])\n"
-      "  loss: cross_entropy[V](Net(ids), y)\n  optimizer: adam(lr: 1e-3)\n  B: 64\n"
-      "  steps: 1\n}\n");
+  const auto p = planned(tied_gpt(16, 3, 8, 257, 2) + token_training(64));
   const Cluster cluster = *find_cluster({}, "pairs_a100", 4);
   const Problem problem =
       make_problem(p->sites, mesh_of(cluster, {2, 2}), p->training, cost_model(cluster.device));

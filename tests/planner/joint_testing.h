@@ -2,6 +2,7 @@
 // communication alone or by a plain roofline; and the plans of a problem counted out one by one.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "ir/passes.h"
@@ -75,6 +76,31 @@ inline std::string dense_layers(int layers, int batch, int width, bool bias = tr
       "  loss: mse(Net(x), y)\n  optimizer: adam(lr: 1e-3)\n  B: " +
       std::to_string(batch) + "\n  steps: 1\n}\n";
   return text;
+}
+
+// Training of a model of tokens.
+inline std::string token_training(int rows) {
+  return fmt::format(
+      "train t {{\n  data: synthetic(ids: i32[B, T], y: i32[B, T])\n"
+      "  loss: cross_entropy[V](Net(ids), y)\n  optimizer: adam(lr: 1e-3)\n  B: {}\n"
+      "  steps: 1\n}}\n",
+      rows);
+}
+
+// A GPT with tied embeddings; without a train section.
+inline std::string tied_gpt(int tokens, int heads, int head, int vocabulary, int layers) {
+  return fmt::format(
+      "dim B, T = {}, S = T, D = {}, F = {}, H = {}, K = {}, V = {}\n"
+      "layer Att(x: [B, T, D]) -> [B, T, D] {{\n"
+      "  param Wq, Wk, Wv : [D, H, K] = normal(0.02)\n  param Wo : [H, K, D] = normal(0.02)\n"
+      "  q = x @[D] Wq\n  k = (x @[D] Wk)[T -> S]\n  v = (x @[D] Wv)[T -> S]\n"
+      "  p = softmax[S](causal[T, S]((q @[K] k) / sqrt(K)))\n"
+      "  return (p @[S] v) @[H, K] Wo\n}}\n"
+      "model Net(ids: i32[B, T]) -> [B, T, V] {{\n  param emb : [V, D] = normal(0.02)\n"
+      "  x = emb[V = ids]\n  repeat {} as h {{\n    x = x + Att(LayerNorm[D](x))\n"
+      "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }}\n"
+      "  return LayerNorm[D](x) @[D] emb\n}}\n",
+      tokens, heads * head, 4 * heads * head, heads, head, vocabulary, layers);
 }
 
 }  // namespace cad::planner

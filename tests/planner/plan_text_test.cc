@@ -16,22 +16,7 @@ namespace cad::planner {
 namespace {
 
 std::string gpt(int layers) {
-  return fmt::format(
-      "dim B, T = 256, S = T, D = 512, F = 2048, H = 8, K = 64, V = 4096, L = {}\n"
-      "layer Att(x: [B, T, D]) -> [B, T, D] {{\n"
-      "  param Wq, Wk, Wv : [D, H, K] = normal(0.02)\n"
-      "  param Wo : [H, K, D] = normal(0.02)\n"
-      "  q = x @[D] Wq\n  k = (x @[D] Wk)[T -> S]\n  v = (x @[D] Wv)[T -> S]\n"
-      "  p = softmax[S](causal[T, S]((q @[K] k) / sqrt(K)))\n"
-      "  return (p @[S] v) @[H, K] Wo\n}}\n"
-      "model Net(ids: i32[B, T]) -> [B, T, V] {{\n  param emb : [V, D] = normal(0.02)\n"
-      "  x = emb[V = ids]\n  repeat L as h {{\n    x = x + Att(LayerNorm[D](x))\n"
-      "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }}\n"
-      "  return LayerNorm[D](x) @[D] emb\n}}\n"
-      "train t {{\n  data: synthetic(ids: i32[B, T], y: i32[B, T])\n"
-      "  loss: cross_entropy[V](Net(ids), y)\n  optimizer: adam(lr: 1e-3)\n  B: 64\n"
-      "  steps: 1\n}}\n",
-      layers);
+  return tied_gpt(256, 8, 64, 4096, layers) + token_training(64);
 }
 
 Plan plan_for(const Planned& p, double budget) {

@@ -45,10 +45,6 @@ class RandomModels {
         "  steps: 1\n}}\n",
         data, loss, rows);
   }
-  static std::string tokens(int rows) {
-    return trained("ids: i32[B, T], y: i32[B, T]", "cross_entropy[V](Net(ids), y)", rows);
-  }
-
   std::string mlp() {
     const int width = pick({24, 64, 256}), layers = pick({1, 2, 4});
     return fmt::format(
@@ -61,21 +57,8 @@ class RandomModels {
 
   std::string gpt() {
     const int heads = pick({2, 3, 4}), head = pick({8, 32});
-    return fmt::format(
-               "dim B, T = {}, S = T, D = {}, F = {}, H = {}, K = {}, V = {}\n"
-               "layer Att(x: [B, T, D]) -> [B, T, D] {{\n"
-               "  param Wq, Wk, Wv : [D, H, K] = normal(0.02)\n"
-               "  param Wo : [H, K, D] = normal(0.02)\n"
-               "  q = x @[D] Wq\n  k = (x @[D] Wk)[T -> S]\n  v = (x @[D] Wv)[T -> S]\n"
-               "  p = softmax[S](causal[T, S]((q @[K] k) / sqrt(K)))\n"
-               "  return (p @[S] v) @[H, K] Wo\n}}\n"
-               "model Net(ids: i32[B, T]) -> [B, T, V] {{\n  param emb : [V, D] = normal(0.02)\n"
-               "  x = emb[V = ids]\n  repeat {} as l {{\n    x = x + Att(LayerNorm[D](x))\n"
-               "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }}\n"
-               "  return LayerNorm[D](x) @[D] emb\n}}\n",
-               pick({16, 64}), heads * head, 4 * heads * head, heads, head, pick({96, 257, 1000}),
-               pick({1, 2})) +
-           tokens(pick({4, 12, 64}));
+    return tied_gpt(pick({16, 64}), heads, head, pick({96, 257, 1000}), pick({1, 2})) +
+           token_training(pick({4, 12, 64}));
   }
 
   std::string llama() {
@@ -90,7 +73,7 @@ class RandomModels {
                "  return RMSNorm[D](x) @[D] emb.W\n}}\n",
                pick({16, 32}), pick({96, 257}), groups, shared, head, width, 3 * width,
                pick({1, 2})) +
-           tokens(pick({4, 12, 64}));
+           token_training(pick({4, 12, 64}));
   }
 
   std::string experts() {
