@@ -147,16 +147,22 @@ CollectivePlan plan_collective(const ir::Graph& g, ir::NodeId id, const ir::Bind
 }
 
 std::vector<int> group_of(const ir::Graph& g, uint32_t axes, std::span<const int> coordinates) {
+  // Asked for every device of a large mesh: one allocation, nothing visited that is no member.
   std::vector<int> members{0};
+  members.reserve(static_cast<size_t>(ir::mesh_size(g, axes)));
   for (size_t a = 0; a < g.mesh.size(); ++a) {
-    const auto size = static_cast<int>(g.mesh[a].size);
+    const auto size = static_cast<size_t>(g.mesh[a].size);
     const bool all = (axes >> a & 1) != 0;
-    std::vector<int> next;
-    for (const int m : members) {
-      for (int i = 0; i < size; ++i)
-        if (all || i == coordinates[a]) next.push_back(m * size + i);
+    if (!all) {
+      for (int& m : members) m = m * static_cast<int>(size) + coordinates[a];
+      continue;
     }
-    members = std::move(next);
+    const size_t before = members.size();
+    members.resize(before * size);
+    for (size_t m = before; m-- > 0;) {  // from the end: what is still to be read stays
+      const int first = members[m] * static_cast<int>(size);
+      for (size_t i = 0; i < size; ++i) members[m * size + i] = first + static_cast<int>(i);
+    }
   }
   return members;
 }

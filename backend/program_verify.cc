@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -162,34 +163,34 @@ class Verifier {
             plan.call.in_elements(), plan.call.out_elements(), elements(node.operands[0]),
             elements(node.results[0]));
     }
-    // Every device is in one group, which its members agree on. Of large groups the ends are asked:
-    // members differ by their place on the group's axes only.
-    int64_t devices = 1;
-    for (const ir::MeshAxis& axis : g.mesh) devices *= axis.size;
-    std::vector<bool> seen(static_cast<size_t>(devices), false);
-    for (int64_t d = 0; d < devices; ++d) {
-      if (seen[static_cast<size_t>(d)]) continue;
-      const std::vector<int> group = group_of(g, plan.axes, ir::coordinates_of(g, d));
-      if (std::find(group.begin(), group.end(), static_cast<int>(d)) == group.end())
-        wrong("device {} is not in its own group of {}", d, plan.call.str());
-      for (size_t i = 0; i < group.size(); ++i) {
-        const int m = group[i];
-        const bool asked = i < kAsked || i + kAsked >= group.size();
-        const bool twice = seen[static_cast<size_t>(m)];
-        seen[static_cast<size_t>(m)] = true;
-        if (twice || (asked && group_of(g, plan.axes, ir::coordinates_of(g, m)) != group))
-          wrong("devices {} and {} see other groups of {}", d, m, plan.call.str());
-      }
-    }
+    if (plan.axes != node.attrs.axes) wrong("{} is on other axes than its node", plan.call.str());
+    if (plan.call.members != first_group(plan))
+      wrong("{} has other members than the first device's group", plan.call.str());
   }
 
-  static constexpr size_t kAsked = 8;
+  // Groups depend on the axes only: those of each set of axes are checked once, however many
+  // collectives there are.
+  const std::vector<int>& first_group(const CollectivePlan& plan) {
+    const auto [at, is_new] = first_groups_.try_emplace(plan.axes);
+    if (!is_new) return at->second;
+    const ir::Graph& g = p_.graph;
+    int64_t devices = 1;
+    for (const ir::MeshAxis& axis : g.mesh) devices *= axis.size;
+    const GroupOf of = [&](int64_t device) {
+      return group_of(g, plan.axes, ir::coordinates_of(g, device));
+    };
+    for (const std::string& problem : group_problems(devices, of))
+      wrong("{}: {}", plan.call.str(), problem);
+    return at->second = of(0);
+  }
+
   const ProgramImpl& p_;
   std::vector<std::string> problems_;
   std::map<int32_t, int32_t> at_;  // step of each block that is being walked
   std::set<Place> written_;
   std::map<int32_t, const Instruction*> flying_;
-  std::set<int32_t> open_;  // tickets started in the block at hand
+  std::set<int32_t> open_;                             // tickets started in the block at hand
+  std::map<uint32_t, std::vector<int>> first_groups_;  // by axes whose groups are checked
 };
 
 void sequence(const ProgramImpl& p, int32_t block, int depth, std::string& out) {
@@ -208,6 +209,31 @@ void sequence(const ProgramImpl& p, int32_t block, int depth, std::string& out) 
 }
 
 }  // namespace
+
+std::vector<std::string> group_problems(int64_t devices, const GroupOf& group_of) {
+  constexpr size_t kAsked = 8;  // at each end of a group
+  std::vector<std::string> problems;
+  std::vector<bool> seen(static_cast<size_t>(devices), false);
+  for (int64_t d = 0; d < devices; ++d) {
+    if (seen[static_cast<size_t>(d)]) continue;
+    const std::vector<int> group = group_of(d);
+    if (std::find(group.begin(), group.end(), static_cast<int>(d)) == group.end())
+      problems.push_back(fmt::format("device {} is not in its own group", d));
+    for (size_t i = 0; i < group.size(); ++i) {
+      const int m = group[i];
+      if (m < 0 || m >= devices) {
+        problems.push_back(fmt::format("the group of device {} has a device {}", d, m));
+        continue;
+      }
+      const bool asked = i < kAsked || i + kAsked >= group.size();
+      const bool twice = seen[static_cast<size_t>(m)];
+      seen[static_cast<size_t>(m)] = true;
+      if (twice || (asked && group_of(m) != group))
+        problems.push_back(fmt::format("devices {} and {} see other groups", d, m));
+    }
+  }
+  return problems;
+}
 
 std::vector<std::string> verify(const Program& program) {
   return Verifier(program.impl()).run();

@@ -6,6 +6,8 @@
 // same program is agree()'s to find out (backend/comm/agree.h), by collective_sequence().
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,11 @@ namespace cad::backend {
 
 // What is wrong, one line each; empty when all holds.
 std::vector<std::string> verify(const Program& program);
+
+// Whether the devices from 0 on fall into groups on which all members agree: what is wrong. Of
+// large groups the ends are asked: members differ by their place on the group's axes only.
+using GroupOf = std::function<std::vector<int>(int64_t device)>;
+std::vector<std::string> group_problems(int64_t devices, const GroupOf& group_of);
 
 // Every collective in the order in which a device meets them, loops with their counts: equal texts
 // are programs that fit together.
