@@ -142,8 +142,10 @@ Graph random_graph(uint32_t seed) {
       const Type type = p.g.type(x);
       const size_t kind = pick(6);
       ValueId made = b.unary(kUnary[pick(6)], x);
-      if (kind == 1)
-        made = b.make(kBinary[pick(4)], {x, number(b, static_cast<double>(engine()) / 7919 - 1e4)});
+      if (kind == 1) {
+        const double y = static_cast<double>(engine()) / 7919 - 1e4;
+        made = b.make(kBinary[pick(4)], {x, number(b, y)});
+      }
       if (kind == 2 && type.rank() > 0)
         made = b.make(Op::kReduceMax, {x}, dims_attr({type.dims[pick(type.rank())]}));
       if (kind == 3 && type.has(dims[1]) && !type.has(alias)) made = renamed(b, x, dims[1], alias);

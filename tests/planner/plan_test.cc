@@ -161,8 +161,9 @@ void quarter(int which) {
   };
   int infeasible = 0, feasible = 0, loose = 0;
   for (int i = 0; i < 100; ++i) {
-    auto p = planned(block_model(pick({2, 3, 6, 24}), pick({16, 64, 512}), pick({64, 256, 1024}),
-                                 pick({128, 1024, 4096})));
+    const int hidden = pick({128, 1024, 4096}), width = pick({64, 256, 1024});
+    const int batch = pick({16, 64, 512}), layers = pick({2, 3, 6, 24});
+    auto p = planned(block_model(layers, batch, width, hidden));
     const std::string cluster =
         std::vector<std::string>{"dgx_a100", "pairs_a100", "p3_16xlarge"}[random() % 3];
     const int devices = pick({1, 2, 4, 8});

@@ -20,6 +20,8 @@ inline const std::vector<std::string>& model_families() {
   return kNames;
 }
 
+// Every number is drawn in a statement of its own: compilers choose the order in which arguments
+// are evaluated, and a seed is to be the same model everywhere.
 class RandomModels {
  public:
   explicit RandomModels(uint32_t seed) : random_(seed) {}
@@ -47,23 +49,27 @@ class RandomModels {
   }
   std::string mlp() {
     const int width = pick({24, 64, 256}), layers = pick({1, 2, 4});
+    const int rows = pick({12, 128, 4096}), wider = pick({1, 4});
     return fmt::format(
                "dim B, D = {}, F = {}\nmodel Net(x: [B, D]) -> [B, D] {{\n  repeat {} as h {{\n"
                "    x = x + Linear[F -> D](gelu(Linear[D -> F](LayerNorm[D](x))))\n  }}\n"
                "  return x\n}}\n",
-               width, width * pick({1, 4}), layers) +
-           trained("x: f32[B, D], y: f32[B, D]", "mse(Net(x), y)", pick({12, 128, 4096}));
+               width, width * wider, layers) +
+           trained("x: f32[B, D], y: f32[B, D]", "mse(Net(x), y)", rows);
   }
 
   std::string gpt() {
     const int heads = pick({2, 3, 4}), head = pick({8, 32});
-    return tied_gpt(pick({16, 64}), heads, head, pick({96, 257, 1000}), pick({1, 2})) +
-           token_training(pick({4, 12, 64}));
+    const int rows = pick({4, 12, 64}), layers = pick({1, 2}), vocabulary = pick({96, 257, 1000});
+    const int tokens = pick({16, 64});
+    return tied_gpt(tokens, heads, head, vocabulary, layers) + token_training(rows);
   }
 
   std::string llama() {
     const int groups = pick({1, 2}), shared = pick({2, 3}), head = pick({8, 16});
     const int width = groups * shared * head;
+    const int rows = pick({4, 12, 64}), layers = pick({1, 2}), vocabulary = pick({96, 257});
+    const int tokens = pick({16, 32});
     return fmt::format(
                "dim B, T = {}, S = T, V = {}, G = {}, R = {}, K = {}, D = {}, F = {}, L = {}\n"
                "model Net(ids: i32[B, T]) -> [B, T, V] {{\n  use emb = Embedding[V -> D]\n"
@@ -71,13 +77,14 @@ class RandomModels {
                "    x = x + GQA[T -> S, D, G, R, K](RMSNorm[D](x))\n"
                "    x = x + SwiGLU[D -> F](RMSNorm[D](x))\n  }}\n"
                "  return RMSNorm[D](x) @[D] emb.W\n}}\n",
-               pick({16, 32}), pick({96, 257}), groups, shared, head, width, 3 * width,
-               pick({1, 2})) +
-           token_training(pick({4, 12, 64}));
+               tokens, vocabulary, groups, shared, head, width, 3 * width, layers) +
+           token_training(rows);
   }
 
   std::string experts() {
     const int width = pick({12, 32});
+    const int rows = pick({6, 32}), layers = pick({1, 2}), vocabulary = pick({96, 257});
+    const int capacity = pick({8, 32}), count = pick({4, 6});
     return fmt::format(
                "dim B, T = 8, D = {}, F = {}, E = {}, A = 2, M = {}, V = {}, L = {}\n"
                "model Net(ids: i32[B, T], y: i32[B, T]) -> f32[] {{\n"
@@ -85,12 +92,14 @@ class RandomModels {
                "  repeat L as h {{\n    z, balance = MoE[D -> F, E, A, M](RMSNorm[D](x))\n"
                "    x = x + z\n    aux = aux + balance\n  }}\n"
                "  return cross_entropy[V](RMSNorm[D](x) @[D] wte, y) + 0.01 * aux\n}}\n",
-               width, 2 * width, pick({4, 6}), pick({8, 32}), pick({96, 257}), pick({1, 2})) +
-           trained("ids: i32[B, T], y: i32[B, T]", "Net(ids, y)", pick({6, 32}));
+               width, 2 * width, count, capacity, vocabulary, layers) +
+           trained("ids: i32[B, T], y: i32[B, T]", "Net(ids, y)", rows);
   }
 
   std::string convnet() {
     const int side = pick({8, 16});
+    const int rows = pick({6, 32, 256}), wide = pick({6, 16}), narrow = pick({4, 8});
+    const int colors = pick({1, 3});
     return fmt::format(
                "dim B, C = {}, Y = {}, X = {}, Y2 = Y / 2, X2 = X / 2, Y3 = Y2 / 2, X3 = X2 / 2\n"
                "dim O = {}, O2 = {}, V = 10\n"
@@ -99,22 +108,21 @@ class RandomModels {
                "  x = max_pool[Y -> Y2, X -> X2](x, 2)\n"
                "  x = relu(ConvBN[O -> O2, Y2 -> Y3, X2 -> X3](x, stride: 2))\n"
                "  return Linear[O2 -> V](mean[Y3, X3](x))\n}}\n",
-               pick({1, 3}), side, side, pick({4, 8}), pick({6, 16}), side) +
-           trained("img: f32[B, C, Y, X], y: i32[B]", "cross_entropy[V](Net(img), y)",
-                   pick({6, 32, 256}));
+               colors, side, side, narrow, wide, side) +
+           trained("img: f32[B, C, Y, X], y: i32[B]", "cross_entropy[V](Net(img), y)", rows);
   }
 
   std::string table() {
     const int width = pick({8, 32});
+    const int rows = pick({6, 64, 1024}), vocabulary = pick({257, 5000}), lists = pick({3, 8});
     return fmt::format(
                "dim B, N = {}, M = 2, V = {}, I = 13, D = {}, F = {}, O = 2\n"
                "model Net(ids: i32[B, N, M], x: [B, I]) -> [B, O] {{\n"
                "  z = relu(Linear[I -> D](x))\n  e = EmbeddingBag[V -> D, M](ids)\n"
                "  h = relu(Linear[N -> F](e @[D] z) + Linear[D -> F](z))\n"
                "  return Linear[F -> O](h)\n}}\n",
-               pick({3, 8}), pick({257, 5000}), width, 2 * width) +
-           trained("ids: i32[B, N, M], x: f32[B, I], y: f32[B, O]", "mse(Net(ids, x), y)",
-                   pick({6, 64, 1024}));
+               lists, vocabulary, width, 2 * width) +
+           trained("ids: i32[B, N, M], x: f32[B, I], y: f32[B, O]", "mse(Net(ids, x), y)", rows);
   }
 
   std::mt19937 random_;

@@ -96,7 +96,10 @@ inline Problem random_problem(uint64_t seed, const Shape& shape = {}) {
       Life life;
       life.from = number(0, 10);
       life.to = life.from + number(0, 12 - life.from);  // may be empty
-      for (size_t k = 0; k < choices; ++k) life.use.push_back(number(0, 3) * number(0, 100));
+      for (size_t k = 0; k < choices; ++k) {
+        const int64_t parts = number(0, 3);
+        life.use.push_back(parts * number(0, 100));
+      }
       node.lives.push_back(std::move(life));
     }
   }
@@ -109,7 +112,10 @@ inline Problem random_problem(uint64_t seed, const Shape& shape = {}) {
     for (size_t c = 0; c < size; ++c) edge.cost.push_back(cost());
     problem.edges.push_back(std::move(edge));
   }
-  if (shape.memory && number(0, 9) > 0) problem.budget = number(0, 12) * number(0, 100);
+  if (shape.memory && number(0, 9) > 0) {
+    const int64_t parts = number(0, 12);
+    problem.budget = parts * number(0, 100);
+  }
   return problem;
 }
 
