@@ -1,5 +1,6 @@
 // cli/solve_chain.cc -- `colauto solve` on a chain problem: the least time, the schedule with its
 // time and peak as planner::simulate() finds them, or the least budget. docs/checkpointing.md.
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -130,11 +131,17 @@ int solve_chain_file(const SolveFlags& flags, const std::string& text,
   const auto start = std::chrono::steady_clock::now();
   const Result<ChainProblem> problem = planner::read_chain(flags.file, text);
   if (!problem) return fail(common, problem.error());
-  const ChainResult result = planner::solve_chain(problem->chain, problem->budget);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  print(common.json ? to_json(*problem, result, taken.count()).dump() + "\n"
-                    : to_text(*problem, result, taken.count()));
-  return result.status == ChainStatus::kInfeasible ? kExitNoPlan : kExitOk;
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  planner::ChainLimits limits;
+  limits.seconds = std::max(0.0, flags.time_s - seconds());
+  const ChainResult result = planner::solve_chain(problem->chain, problem->budget, limits);
+  const double taken = seconds();
+  print(common.json ? to_json(*problem, result, taken).dump() + "\n"
+                    : to_text(*problem, result, taken));
+  if (result.status == ChainStatus::kInfeasible) return kExitNoPlan;
+  return result.status == ChainStatus::kSimple ? kExitRunFailed : kExitOk;
 }
 
 }  // namespace cad::cli

@@ -3,6 +3,7 @@
 #include "planner/chain.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -84,10 +85,19 @@ std::vector<ChainOp> fastest_schedule(const ChainModel& model) {
   return schedule;
 }
 
+// True from so many seconds on.
+ChainLate after(double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  return [start, seconds] {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    return taken.count() >= seconds;
+  };
+}
+
 // Exact by a table, or where that is large by step functions, or by a large table: false when all
 // would take too long.
 bool solve_exactly(const Chain& chain, const ChainModel& model, int64_t memory,
-                   const ChainLimits& limits, ChainResult& result) {
+                   const ChainLimits& limits, const ChainLate& late, ChainResult& result) {
   const int last = model.stages() - 1;
   const auto take = [&](const auto& solved) {
     const auto time = [&](int s, int t, int64_t m) { return solved.time(s, t, m); };
@@ -95,11 +105,16 @@ bool solve_exactly(const Chain& chain, const ChainModel& model, int64_t memory,
     set_schedule(chain, chain_schedule(model, memory, time), result);
   };
   if (memory <= limits.slots && table_fits(model, memory, kMostTableWork)) {
-    take(ChainTable(model, memory));
-  } else if (const auto steps = ChainSteps::solve(model, memory, limits.exact_work / kPointCost)) {
+    const ChainTable table(model, memory, late);
+    if (!table.complete()) return false;
+    take(table);
+  } else if (const auto steps =
+                 ChainSteps::solve(model, memory, limits.exact_work / kPointCost, 0, late)) {
     take(*steps);
   } else if (table_fits(model, memory, static_cast<double>(limits.exact_work))) {
-    take(ChainTable(model, memory));
+    const ChainTable table(model, memory, late);
+    if (!table.complete()) return false;
+    take(table);
   } else {
     return false;
   }
@@ -171,10 +186,37 @@ std::optional<BlockChain> equal_blocks(const Chain& chain) {
   return BlockChain{chain.stages[0].options, chain.input, static_cast<int64_t>(n), last.options[0]};
 }
 
+// Many equal blocks are many roundings: a plan of three runs needs none.
+void try_three_runs(const Chain& chain, int64_t memory, ChainResult& result) {
+  const auto blocks = equal_blocks(chain);
+  if (!blocks) return;
+  const ChainRuns plan = three_runs(*blocks, chain.input + memory);
+  if (plan.feasible && plan.time < result.time)
+    set_schedule(chain, runs_schedule(*blocks, plan), result);
+}
+
+// Out of time: of the decisions that fit, always the one that would be best if what follows ran
+// once. What is feasible is exact, so that there is always one.
+void solve_simply(const Chain& chain, int64_t memory, ChainResult& result) {
+  const ChainModel model(chain);
+  const std::vector<int64_t> least = least_memory(model);
+  const auto time = [&](int s, int t, int64_t m) {
+    return m < least[static_cast<size_t>(model.id(s, t))] ? std::numeric_limits<double>::infinity()
+                                                          : model.base(s, t);
+  };
+  set_schedule(chain, chain_schedule(model, memory, time), result);
+  try_three_runs(chain, memory, result);
+  result.bound = std::max(result.bound, saved_bound(model, memory));
+  result.bound = std::min(result.bound, result.time);
+  result.status = result.time <= result.bound ? ChainStatus::kOptimal : ChainStatus::kSimple;
+}
+
 // Sizes in slots: rounded up for the schedule, down for the bound. When nothing fits rounded up,
-// step functions cut to few points, whose memory is exact.
-void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits,
-                   ChainResult& result) {
+// step functions cut to few points, whose memory is exact. False: it got late, `bound` may be
+// known.
+bool solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits,
+                   const ChainLate& late, ChainResult& result) {
+  if (late()) return false;
   // Finer than asked for where that is cheap.
   const double cheap = static_cast<double>(limits.exact_work) / table_work(ChainModel(chain), 0);
   const int64_t asked = std::max<int64_t>(limits.slots, 1);
@@ -188,35 +230,34 @@ void solve_rounded(const Chain& chain, int64_t memory, const ChainLimits& limits
     if (slots <= kFewSlots || table_fits(model, memory / unit, kMostTableWork)) break;
   }
   const int64_t m = memory / unit;
-  result.discretised = true;
-  result.unit = unit;
-  result.slots = m;
   const Chain down = scaled(chain, unit, false);
   const ChainModel low(down);
-  const ChainTable bound(low, m);
+  const ChainTable bound(low, m, late);
+  if (!bound.complete()) return false;
   result.bound =
       std::max(bound.time(0, low.stages() - 1, m), saved_bound(ChainModel(chain), memory));
   const ChainModel model(up);
-  const ChainTable table(model, m);
+  const ChainTable table(model, m, late);
+  if (!table.complete()) return false;
   const auto time = [&](int s, int t, int64_t x) { return table.time(s, t, x); };
   if (std::isfinite(table.time(0, model.stages() - 1, m))) {
     set_schedule(chain, chain_schedule(model, m, time), result);
   } else {
     const ChainModel exact(chain);
-    const auto steps = ChainSteps::solve(exact, memory, INT64_MAX, kFewSlots);
+    const auto steps = ChainSteps::solve(exact, memory, INT64_MAX, kFewSlots, late);
+    if (!steps) return false;
     set_schedule(chain,
                  chain_schedule(exact, memory,
                                 [&](int s, int t, int64_t x) { return steps->time(s, t, x); }),
                  result);
   }
-  // Many equal blocks are many roundings: a plan of three runs needs none.
-  if (const auto blocks = equal_blocks(chain)) {
-    const ChainRuns plan = three_runs(*blocks, chain.input + memory);
-    if (plan.feasible && plan.time < result.time)
-      set_schedule(chain, runs_schedule(*blocks, plan), result);
-  }
+  try_three_runs(chain, memory, result);
+  result.discretised = true;
+  result.unit = unit;
+  result.slots = m;
   result.bound = std::min(result.bound, result.time);
   result.status = result.time <= result.bound ? ChainStatus::kOptimal : ChainStatus::kFeasible;
+  return true;
 }
 
 std::string option_error(const StageOption& o, int64_t output, double& times, double& sizes) {
@@ -257,6 +298,8 @@ const char* chain_status_name(ChainStatus status) {
       return "optimal";
     case ChainStatus::kFeasible:
       return "feasible";
+    case ChainStatus::kSimple:
+      return "time limit, with a simple solution";
     case ChainStatus::kInfeasible:
       return "infeasible";
   }
@@ -294,6 +337,7 @@ int64_t least_chain_budget(const Chain& chain) {
 
 ChainResult solve_chain(const Chain& chain, int64_t budget, const ChainLimits& limits) {
   ChainResult result;
+  const ChainLate half = after(limits.seconds / 2), late = after(limits.seconds);
   result.least_budget = least_chain_budget(chain);
   if (budget < result.least_budget) return result;
   const int64_t divisor = common_divisor(chain);
@@ -306,9 +350,9 @@ ChainResult solve_chain(const Chain& chain, int64_t budget, const ChainLimits& l
     return result;
   }
   const int64_t memory = (budget - chain.input) / divisor;  // the input is held throughout
-  if (!solve_exactly(chain, model, memory, limits, result)) {
-    solve_rounded(chain, memory * divisor, limits, result);
-  }
+  if (!solve_exactly(chain, model, memory, limits, half, result) &&
+      !solve_rounded(chain, memory * divisor, limits, late, result))
+    solve_simply(chain, memory * divisor, result);
   CAD_CHECK(result.peak <= budget, "a schedule of peak {} for a budget of {}", result.peak, budget);
   return result;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -57,9 +58,10 @@ struct ChainOp {
 enum class ChainStatus : uint8_t {
   kOptimal,     // least time over all persistent schedules
   kFeasible,    // fits; `bound` says how far from optimal it can be
+  kSimple,      // the same, out of time: nothing but a simple schedule was found
   kInfeasible,  // no persistent schedule fits: see least_budget
 };
-const char* chain_status_name(ChainStatus status);  // "optimal" "feasible" "infeasible"
+const char* chain_status_name(ChainStatus status);  // "optimal" "feasible" ..
 
 struct ChainResult {
   ChainStatus status = ChainStatus::kInfeasible;
@@ -77,12 +79,16 @@ struct ChainResult {
 struct ChainLimits {
   int64_t slots = 500;              // at least, after rounding, where exact tables are too large
   int64_t exact_work = 1000000000;  // inner steps that an exact table may take
+  // After half of them no exact way is followed further, and after all of them none; finding the
+  // least budget, with which everything begins, is not cut short.
+  double seconds = std::numeric_limits<double>::infinity();
 };
 
 // Least time within `budget`, which counts everything: the chain's input, what is kept and saved,
 // gradients and transients at every position of the schedule. Needs a chain that passes
 // chain_error(). Exact while tables are small (`limits`), else sizes are rounded up, so that a fit
-// that is claimed holds, and `bound` comes from the sizes rounded down.
+// that is claimed holds, and `bound` comes from the sizes rounded down. Out of time, a simple
+// schedule that fits.
 ChainResult solve_chain(const Chain& chain, int64_t budget, const ChainLimits& limits = {});
 
 // The least budget for which a persistent schedule exists; exact, O(n^3) for n different stages.

@@ -12,10 +12,14 @@
 
 namespace cad::planner {
 
+// Whether to give up, asked now and then.
+using ChainLate = std::function<bool()>;
+
 // C(s, t, m) for all segments and 0 <= m <= memory.
 class ChainTable {
  public:
-  ChainTable(const ChainModel& model, int64_t memory);
+  ChainTable(const ChainModel& model, int64_t memory, const ChainLate& late = nullptr);
+  [[nodiscard]] bool complete() const { return complete_; }  // false: given up, of no use
   [[nodiscard]] double time(int s, int t, int64_t m) const;  // infinite where nothing fits
 
  private:
@@ -27,7 +31,7 @@ class ChainTable {
   struct Split {
     int k = 0, left = 0, right = 0;  // first checkpoint; segments from it and before it
   };
-  void fill(int64_t from);
+  [[nodiscard]] bool fill(int64_t from, const ChainLate& late);  // false: given up
   void add_saves(int s, int t, int64_t from, double* acc) const;
   void add_run(int s, int k, int t, int64_t from, double* sweep) const;
   template <bool kOneWay>
@@ -39,6 +43,7 @@ class ChainTable {
   const ChainModel& model_;
   std::vector<int64_t> least_;
   int64_t stride_ = 0;
+  bool complete_ = false;
   std::vector<double> rows_;  // [segment][m]
   std::vector<Guess> guess_;  // by segment: the checkpoint that was last found best
   // by segment (s, t), in the chunk at hand: C at its last memory, and at that less in(s)
@@ -51,11 +56,11 @@ class ChainTable {
 // The same as step functions: for each segment the points (m, time) where less time starts.
 class ChainSteps {
  public:
-  // Nothing when more than `work` points would have to be looked at. With `thin`, a function is
-  // cut to that many points (the first and last stay): times are then upper bounds, while what is
-  // feasible stays exact.
+  // Nothing when more than `work` points would have to be looked at, or when it is late. With
+  // `thin`, a function is cut to that many points (the first and last stay): times are then upper
+  // bounds, while what is feasible stays exact.
   static std::optional<ChainSteps> solve(const ChainModel& model, int64_t memory, int64_t work,
-                                         size_t thin = 0);
+                                         size_t thin = 0, const ChainLate& late = nullptr);
   [[nodiscard]] double time(int s, int t, int64_t m) const;
   [[nodiscard]] bool thinned() const { return thinned_; }
 

@@ -94,7 +94,7 @@ void ChainSteps::add_splits(int s, int t, int64_t memory, Steps& best) {
 }
 
 std::optional<ChainSteps> ChainSteps::solve(const ChainModel& model, int64_t memory, int64_t work,
-                                            size_t thin) {
+                                            size_t thin, const ChainLate& late) {
   ChainSteps solver(model);
   solver.steps_.resize(model.segments().size());
   solver.work_ = work;
@@ -104,7 +104,7 @@ std::optional<ChainSteps> ChainSteps::solve(const ChainModel& model, int64_t mem
     solver.add_saves(s, t, memory, kept);
     solver.add_splits(s, t, memory, kept);
     solver.work_ -= t - s;
-    if (solver.work_ < 0) return std::nullopt;
+    if (solver.work_ < 0 || (i % 256 == 255 && late && late())) return std::nullopt;
     if (thin > 1 && kept.size() > thin) {
       solver.thinned_ = true;
       for (size_t j = 0; j < thin; ++j) kept[j] = kept[j * (kept.size() - 1) / (thin - 1)];

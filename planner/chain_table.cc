@@ -21,7 +21,7 @@ inline int first_index(int64_t need, int64_t from) {
 
 }  // namespace
 
-ChainTable::ChainTable(const ChainModel& model, int64_t memory)
+ChainTable::ChainTable(const ChainModel& model, int64_t memory, const ChainLate& late)
     : model_(model), least_(least_memory(model)) {
   CAD_CHECK(memory >= 0, "a table of memory {}", memory);
   // An odd number of chunks a row: powers of two would put all rows in the same cache sets.
@@ -38,7 +38,8 @@ ChainTable::ChainTable(const ChainModel& model, int64_t memory)
     forward_.push_back(forward_.back() + way.forward);
     run_need_.push_back(model.in(s) + model.out(s) + way.tmp);
   }
-  for (int64_t from = 0; from <= memory; from += kChunk) fill(from);
+  complete_ = true;
+  for (int64_t from = 0; from <= memory && complete_; from += kChunk) complete_ = fill(from, late);
 }
 
 double ChainTable::time(int s, int t, int64_t m) const {
@@ -132,8 +133,9 @@ void ChainTable::add_splits_several_ways(int s, int t, int64_t from, double* acc
 }
 
 // Chunk [from, from + kChunk) of every row; the chunks before are done.
-void ChainTable::fill(int64_t from) {
+bool ChainTable::fill(int64_t from, const ChainLate& late) {
   for (size_t i = 0; i < model_.segments().size(); ++i) {
+    if (i % 256 == 255 && late && late()) return false;
     right_end_[i] = left_end_[i] = kNever;
     if (least_[i] >= from + kChunk) continue;
     const auto [s, t] = model_.segments()[i];
@@ -153,6 +155,7 @@ void ChainTable::fill(int64_t from) {
     right_end_[i] = acc[kChunk - 1];
     if (end >= model_.in(s)) left_end_[i] = rows_[row + end - model_.in(s)];
   }
+  return true;
 }
 
 }  // namespace cad::planner

@@ -61,6 +61,44 @@ TEST_F(Commands, SolveChainJson) {
   }
 }
 
+// A chain that takes many seconds is cut where `--time` says, with a schedule and no success.
+TEST_F(Commands, SolveChainOutOfTime) {
+  constexpr int kStages = 220;
+  json chain;
+  uint32_t state = 1;
+  const auto draw = [&](int most) {
+    state = state * 1664525 + 1013904223;
+    return 1 + static_cast<int>(state >> 8) % most;
+  };
+  int64_t all = 0;
+  for (int i = 0; i <= kStages; ++i) {
+    const int output = draw(1000000), more = draw(3000000);
+    all += output + more;
+    chain["output"].push_back(output);
+    chain["saved"].push_back(output + more);
+    chain["backward"].push_back(draw(99));
+    chain["backward_tmp"].push_back(draw(1000000));
+    if (i == kStages) break;
+    chain["forward"].push_back(draw(99));
+    chain["forward_tmp"].push_back(draw(1000000));
+  }
+  const int64_t budget = all / 10;
+  write("long.json", json{{"chain", chain}, {"budget", budget}}.dump());
+  const Output text = run("solve long.json --time 0");
+  EXPECT_EQ(text.status, 1) << text.err;
+  EXPECT_TRUE(contains(text.out, "status  time limit, with a simple solution\ntime    "))
+      << text.out.substr(0, 300);
+  const Output cut = run("solve long.json --time 0.2 --json");
+  EXPECT_EQ(cut.status, 1) << cut.err;
+  const json document = json::parse(cut.out);
+  EXPECT_EQ(document["status"], "time limit, with a simple solution");
+  EXPECT_LE(document["peak"].get<int64_t>(), budget);
+  EXPECT_GT(document["gap"].get<double>(), 0);
+  EXPECT_LE(document["bound"].get<int64_t>(), document["cost"].get<int64_t>());
+  EXPECT_GE(document["schedule"].size(), size_t{2} * kStages);
+  EXPECT_LT(document["wall_s"].get<double>(), kSanitized ? 60 : 2);
+}
+
 TEST_F(Commands, SolveChainBroken) {
   write("chain.json", R"({"chain": {"forward": [1]}, "budget": 3})");
   const Output broken = run("solve chain.json");

@@ -305,5 +305,33 @@ TEST(Chain, Errors) {
             "the sizes are too large to be added");
 }
 
+// Out of time before anything is solved: a schedule that fits whenever one exists, and a bound.
+TEST(Chain, OutOfTime) {
+  std::mt19937_64 random(17);
+  ChainLimits no_time;
+  no_time.seconds = 0;
+  int simple = 0;
+  for (int i = 0; i < 40; ++i) {
+    const Chain chain = random_chain(random, {30, 2, 9, i % 3 != 0, i % 4 == 0});
+    const int64_t least = least_chain_budget(chain);
+    for (const int64_t budget : {least, least + 3, least + pick(random, 4, 60)}) {
+      const ChainResult exact = solve_chain(chain, budget);
+      const ChainResult quick = solve_chain(chain, budget, no_time);
+      ASSERT_EQ(exact.status, ChainStatus::kOptimal);
+      ASSERT_NE(quick.status, ChainStatus::kInfeasible);
+      const ChainSimulation run = simulate(chain, quick.schedule);
+      ASSERT_EQ(run.error, "");
+      EXPECT_LE(run.peak, budget);
+      EXPECT_EQ(run.time, quick.time);
+      EXPECT_GE(quick.time, exact.time);
+      EXPECT_LE(quick.bound, exact.time);
+      if (quick.status == ChainStatus::kSimple) ++simple;
+      EXPECT_TRUE(quick.status == ChainStatus::kSimple || quick.time == exact.time);
+    }
+    EXPECT_EQ(solve_chain(chain, least - 1, no_time).status, ChainStatus::kInfeasible);
+  }
+  EXPECT_GE(simple, 60);
+}
+
 }  // namespace
 }  // namespace cad::planner
