@@ -7,6 +7,7 @@
 
 #include "backend/trainer.h"
 #include "cli/command.h"
+#include "cli/compiled_plan.h"
 #include "cli/load_program.h"
 #include "cli/plan_request.h"
 #include "ir/training.h"
@@ -21,19 +22,9 @@ struct PlannedRun {
   std::optional<planner::Plan> plan;
 };
 
-// A plan that fits as compiled: its memory is that of the program it becomes, which has gaps that
-// the planner's model does not know of. Where the two differ, the planner is asked again, for less
-// or for more, until the program comes near the budget. Of a question about this host. E0901 when
-// there is none.
-//
-// Where memory is short and no row depends on others, micro-batches may also be read in parts
-// (ir/split_rows.h): each number of parts is planned for itself, and the fastest plan counts.
-struct FittingPlan {
-  ir::TrainSpec spec;                // the program's, or with its micro-batches in parts
-  std::shared_ptr<ir::Graph> graph;  // that `planning` refers to
-  planner::Planning planning;        // with the compiled program's memory in its plan
-  std::shared_ptr<const backend::DevicePlan> devices;
-};
+// The fastest plan that fits as compiled, of a question about this host: of those that the search
+// finds (cli/fitting_search.h) and the baselines (cli/compiled_baselines.h). E0901 when there is
+// none, which names the least budget that has one.
 // Of `options`, `threads` and `evaluate_only` count.
 Result<FittingPlan> fitting_plan(PlanQuestion& question, const ir::TrainSpec& spec,
                                  const backend::TrainerOptions& options);

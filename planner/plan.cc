@@ -416,6 +416,26 @@ Plan describe(const Problem& problem, const BodyPlan& plan) {
   return out;
 }
 
+std::vector<Alternative> best_rows(const std::vector<Alternative>& rows) {
+  std::vector<Alternative> best;
+  for (const Alternative& row : rows) {
+    const auto same = std::find_if(best.begin(), best.end(),
+                                   [&](const Alternative& old) { return old.name == row.name; });
+    if (same == best.end()) {
+      best.push_back(row);
+      continue;
+    }
+    const bool better = row.feasible != same->feasible ? row.feasible
+                        : row.feasible                 ? row.step_s < same->step_s
+                                                       : row.peak_bytes < same->peak_bytes;
+    if (better) *same = row;
+  }
+  std::stable_sort(best.begin(), best.end(), [](const Alternative& a, const Alternative& b) {
+    return a.feasible != b.feasible ? a.feasible : a.step_s < b.step_s;
+  });
+  return best;
+}
+
 void SolverReport::prove(double seconds) {
   bound = seconds;
   gap = (objective - bound) / objective;

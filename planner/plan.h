@@ -117,6 +117,9 @@ struct Alternative {
   std::string why;  // it is not there: "batch 6 does not split over 4"
 };
 
+// One row a name, the fastest that fits, or else the one that needs least; those that fit first.
+std::vector<Alternative> best_rows(const std::vector<Alternative>& rows);
+
 struct Plan {
   std::string name = "auto";
   std::string cluster;

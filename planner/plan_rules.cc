@@ -180,6 +180,10 @@ void set_beside(Planning& ruled, const Planning& free) {
         seconds_text(plan.predicted.step_s - a.step_s), more * 100, seconds_text(a.step_s)));
 }
 
+std::string not_for(const std::string& baseline) {
+  return fmt::format("the rules of `plan` do not apply to `--plan {}`", baseline);
+}
+
 }  // namespace
 
 Followed follows(const ShardRule& rule, const VariableInfo& site, const SiteOption& option,
@@ -222,14 +226,22 @@ int rules_followed(const PlanRules& rules, const ir::Type& type, const Layout& l
   return count_followed(rules, type, layout, graph, mesh);
 }
 
+std::vector<Planning> baseline_plans_by_rules(const PlanRequest& request) {
+  PlanRequest open = request;
+  open.rules = {};
+  std::vector<Planning> plans = baseline_plans(open);
+  if (request.rules.empty() || request.name == "auto") return plans;
+  for (Planning& planning : plans) planning.plan.notes.push_back(not_for(request.name));
+  return plans;
+}
+
 Planning plan_by_rules(const PlanRequest& request) {
   if (request.rules.empty()) return make_plan(request);
   PlanRequest open = request;
   open.rules = {};
   Planning free = make_plan(open);
   if (request.name != "auto") {
-    free.plan.notes.push_back(
-        fmt::format("the rules of `plan` do not apply to `--plan {}`", request.name));
+    free.plan.notes.push_back(not_for(request.name));
     return free;
   }
   PlanRequest bound = request;

@@ -40,4 +40,7 @@ struct PlanRules {
 // everywhere, and what they cost against a plan without rules, which is listed as an alternative.
 Planning plan_by_rules(const PlanRequest& request);
 
+// baseline_plans(), which know no rules: where the request names one of them, a note says so.
+std::vector<Planning> baseline_plans_by_rules(const PlanRequest& request);
+
 }  // namespace cad::planner

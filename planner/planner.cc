@@ -89,11 +89,7 @@ class Planner {
         impossible_ = problem->impossible;
         continue;
       }
-      for (const RegionProblem& region : problem->regions) {
-        for (const VariableInfo& v : region.variables)
-          columns_ += static_cast<int64_t>(v.choices.size());
-        rows_ += static_cast<int64_t>(region.variables.size() + region.pairs.size());
-      }
+      count(*problem);
       if ((r_.alternatives && !has_fewer(meshes[m])) || r_.name != "auto") alternatives(problem);
       if (r_.name != "auto") continue;
       Search search(*problem);
@@ -133,6 +129,34 @@ class Planner {
     meshes_ = static_cast<int64_t>(meshes.size());
     dropped_ = dropped;
     return finish(now() - start);
+  }
+
+  // See baseline_plans().
+  std::vector<Planning> baselines() {
+    std::vector<Mesh> meshes = r_.meshes;
+    if (meshes.size() > 1) add_orders(meshes);
+    add_one(meshes);
+    std::vector<Planning> plans;
+    meshes_ = static_cast<int64_t>(meshes.size());
+    for (const Mesh& mesh : meshes) {
+      const std::shared_ptr<Problem> problem = built(mesh);
+      if (!problem->impossible.empty()) continue;
+      count(*problem);
+      each_baseline(*problem,
+                    [&](const Alternative& row, const BodyPlan& plan, const Evaluation& e) {
+                      best_ = {};
+                      best_.feasible = true;
+                      best_.evaluation = e;
+                      best_.problem = problem;
+                      best_.body = plan;
+                      alternatives_ = {row};
+                      plans.push_back(finish(0));
+                    });
+    }
+    std::stable_sort(plans.begin(), plans.end(), [](const Planning& a, const Planning& b) {
+      return a.plan.predicted.step_s < b.plan.predicted.step_s;
+    });
+    return plans;
   }
 
   // After run(): the plan when this one is a candidate too.
@@ -404,6 +428,12 @@ class Planner {
     return least()->least();
   }
 
+  void count(const Problem& problem) {
+    columns_ += choices_of(problem);
+    for (const RegionProblem& region : problem.regions)
+      rows_ += static_cast<int64_t>(region.variables.size() + region.pairs.size());
+  }
+
   [[nodiscard]] std::shared_ptr<Problem> built(const Mesh& mesh) const {
     return std::make_shared<Problem>(make_problem(*sites_, mesh, r_.training, model_, r_.rules));
   }
@@ -465,14 +495,16 @@ class Planner {
     return least / devices;
   }
 
+  void add_one(std::vector<Mesh>& meshes) const {
+    if (!r_.idle || meshes.empty() || meshes[0].devices() == 1) return;
+    auto one = make_mesh(r_.cluster, {{meshes[0].axes[0].name, 1}});
+    if (one.ok()) meshes.push_back(*one);
+  }
+
   // One device is a candidate too: small models run fastest on one.
   std::vector<Mesh> candidates() const {
     std::vector<Mesh> meshes = r_.meshes;
-    const bool several = !meshes.empty() && meshes[0].devices() > 1;
-    if (several && r_.idle && (r_.name == "auto" || r_.name == "single")) {
-      auto one = make_mesh(r_.cluster, {{meshes[0].axes[0].name, 1}});
-      if (one.ok()) meshes.push_back(*one);
-    }
+    if (r_.name == "auto" || r_.name == "single") add_one(meshes);
     if (r_.name != "auto" && meshes.size() > 1) add_orders(meshes);
     std::stable_sort(meshes.begin(), meshes.end(),
                      [](const Mesh& a, const Mesh& b) { return a.axes.size() < b.axes.size(); });
@@ -520,47 +552,41 @@ class Planner {
     return true;
   }
 
-  // Each baseline's best mesh, with and without recomputation.
-  void alternatives(const std::shared_ptr<Problem>& problem) {
+  // Those of a mesh, with and without recomputation.
+  template <class Take>
+  void each_baseline(const Problem& problem, Take&& take) const {
     for (const std::string& name : baseline_names()) {
       const bool asked = r_.name == name;
-      if ((r_.name != "auto" && !asked) || !baseline_fits_mesh(name, problem->mesh)) continue;
+      if ((r_.name != "auto" && !asked) || !baseline_fits_mesh(name, problem.mesh)) continue;
       // a mesh of one device beside those of several is there for `single`
-      const bool one = problem->mesh.devices() == 1;
+      const bool one = problem.mesh.devices() == 1;
       if (one && name != "single" && (!asked || r_.meshes[0].devices() > 1)) continue;
       for (const bool recompute : {false, true}) {
-        if (recompute && problem->regions.size() == 1) continue;
-        const BaselineResult b = baseline(*problem, name, recompute);
+        if (recompute && problem.regions.size() == 1) continue;
+        const BaselineResult b = baseline(problem, name, recompute);
         if (!b.plan) continue;
-        Alternative a;
-        a.name = name + (recompute ? " + recompute" : "");
-        a.mesh = problem->mesh.str();
-        a.feasible =
-            b.evaluation.peak <= (r_.baselines_within > 0 ? r_.baselines_within : r_.budget);
-        a.step_s = b.evaluation.seconds;
-        a.peak_bytes = b.evaluation.peak;
-        keep(a);
-        Found found;
-        found.feasible = b.evaluation.peak <= r_.budget;
-        found.plan = *b.plan;
-        found.evaluation = b.evaluation;
-        found.least_peak = b.evaluation.peak;
-        // the search looks at a superset, but a plan that is at hand costs nothing to offer
-        offer(found, problem, best_.price);
+        Alternative row;
+        row.name = name + (recompute ? " + recompute" : "");
+        row.mesh = problem.mesh.str();
+        row.feasible = b.evaluation.peak <= r_.budget;
+        row.step_s = b.evaluation.seconds;
+        row.peak_bytes = b.evaluation.peak;
+        take(row, *b.plan, b.evaluation);
       }
     }
   }
 
-  void keep(const Alternative& a) {
-    for (Alternative& old : alternatives_) {
-      if (old.name != a.name) continue;
-      const bool better = a.feasible != old.feasible ? a.feasible
-                          : a.feasible               ? a.step_s < old.step_s
-                                                     : a.peak_bytes < old.peak_bytes;
-      if (better) old = a;
-      return;
-    }
-    alternatives_.push_back(a);
+  void alternatives(const std::shared_ptr<Problem>& problem) {
+    each_baseline(*problem, [&](const Alternative& row, const BodyPlan& plan, const Evaluation& e) {
+      Found found;
+      found.feasible = row.feasible;
+      found.plan = plan;
+      found.evaluation = e;
+      found.least_peak = e.peak;
+      // the search looks at a superset, but a plan that is at hand costs nothing to offer
+      offer(found, problem, best_.price);
+      alternatives_.push_back(row);
+    });
   }
 
   Planning finish(double wall_s) {
@@ -581,10 +607,7 @@ class Planner {
     plan.memory = r_.cluster.device.memory;
     plan.rows = r_.rows;
     plan.offered = r_.meshes[0].devices();
-    std::stable_sort(alternatives_.begin(), alternatives_.end(), [](const auto& a, const auto& b) {
-      return a.feasible != b.feasible ? a.feasible : a.step_s < b.step_s;
-    });
-    plan.alternatives = alternatives_;
+    plan.alternatives = best_rows(alternatives_);
     for (const std::string& text : sites_->unsupported)
       plan.notes.push_back(text + " is planned in a restricted way");
     SolverReport& s = plan.solver;
@@ -709,6 +732,10 @@ static Planning plan_of_least(PlanRequest request) {
     }
   }
   return least;
+}
+
+std::vector<Planning> baseline_plans(const PlanRequest& request) {
+  return Planner(request).baselines();
 }
 
 // What is named as the least budget does when it is asked for.

@@ -23,11 +23,10 @@ struct PlanRequest {
   const ir::Graph* graph = nullptr;  // forward, of one micro-batch, after passes_before_autodiff()
   Training training;
   Cluster cluster;
-  std::vector<Mesh> meshes;     // candidates, all of the same number of devices
-  double budget = 0;            // bytes a device
-  std::string name = "auto";    // or a baseline
-  bool alternatives = true;     // price the baselines too
-  double baselines_within = 0;  // bytes that these are measured by; 0: the budget
+  std::vector<Mesh> meshes;   // candidates, all of the same number of devices
+  double budget = 0;          // bytes a device
+  std::string name = "auto";  // or a baseline
+  bool alternatives = true;   // price the baselines too
   double rows = 0;
   bool idle = true;  // one device alone is a candidate too, where that is faster, and for `auto`
   std::vector<Mesh> fewer;           // these, of fewer devices: the others stay idle
@@ -52,5 +51,10 @@ struct Planning {
 // With the request's rules as they are; plan_by_rules() (planner/plan_rules.h) also gives way where
 // they leave no plan, and says what they do.
 Planning make_plan(const PlanRequest& request);
+
+// All plans of baselines, or of the one that the request names: of every mesh and order of its
+// axes, with and without recomputation, whatever they need; the fastest first. The alternatives of
+// each are one row, itself.
+std::vector<Planning> baseline_plans(const PlanRequest& request);
 
 }  // namespace cad::planner
