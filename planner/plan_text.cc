@@ -1,5 +1,6 @@
 // planner/plan_text.cc -- see plan_text.h.
 #include "planner/plan_text.h"
+#include "planner/plan_timeline.h"
 
 #include <algorithm>
 #include <array>
@@ -124,12 +125,15 @@ std::string head(const Plan& plan, const std::string& program) {
     out += fmt::format(", {} rows/s", rate_text(plan.rows / p.step_s));
   if (plan.micro_batches > 1 && plan.rows > 0) out += fmt::format(", {}", read_in(plan));
   out += fmt::format("\n        {}\n", legend(time));
+  const std::string at = peak_op(plan);
   const std::vector<Part> memory = {
       {'p', p.params_bytes, "parameters " + bytes_text(p.params_bytes)},
       {'g', p.grads_bytes, "gradients " + bytes_text(p.grads_bytes)},
       {'o', p.optimizer_bytes, "optimizer " + bytes_text(p.optimizer_bytes)},
       {'a', p.activation_bytes, "saved activations " + bytes_text(p.activation_bytes)},
-      {'t', p.transient_bytes, "for a moment " + bytes_text(p.transient_bytes)}};
+      {'t', p.transient_bytes,
+       fmt::format("for a moment {}{}{}", bytes_text(p.transient_bytes), at.empty() ? "" : " at ",
+                   at)}};
   const bool limited = std::isfinite(plan.budget);
   const std::string share = limited && plan.budget > 0
                                 ? fmt::format(" of {} a device, {:.3g} %", bytes_text(plan.budget),

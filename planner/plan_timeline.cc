@@ -326,4 +326,19 @@ Timeline body_timeline(const Plan& plan, int body) {
   return Scheduler(plan, 0).body(body);
 }
 
+std::string peak_op(const Plan& plan) {
+  const std::vector<Body> bodies = bodies_of(plan);
+  double most = 0;
+  std::string name;
+  for (size_t b = 0; b < bodies.size(); ++b) {
+    for (const Group& g : bodies[b].groups) {
+      const double moment = plan.bodies[b].again_bytes + g.transient;
+      if (moment <= most) continue;
+      most = moment;
+      name = g.name;
+    }
+  }
+  return name;
+}
+
 }  // namespace cad::planner

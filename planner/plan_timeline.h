@@ -38,5 +38,8 @@ struct Timeline {
 Timeline step_timeline(const Plan& plan, int most_slots = 600);
 // One iteration of a loop's body, forward and then backward; the memory starts at 0.
 Timeline body_timeline(const Plan& plan, int body);
+// The op in whose backward pass most is alive for a moment, so that the peak falls there, as
+// `path: op`; empty when no op has anything for a moment.
+std::string peak_op(const Plan& plan);
 
 }  // namespace cad::planner

@@ -104,6 +104,29 @@ TEST(Timeline, EndsWithTheStepAndHoldsWhatIsPredicted) {
   }
 }
 
+// What is named as the op of the peak runs backward when most is held for a moment, step laid out.
+TEST(Timeline, ThePeakIsAtAnOpThatHoldsMostForAMoment) {
+  size_t named = 0;
+  for (const auto& [name, plan] : plans()) {
+    const Timeline t = step_timeline(plan, 100'000);
+    double most = 0;
+    for (const MemoryPoint& m : t.memory) most = std::max(most, m.moment);
+    const std::string op = peak_op(plan);
+    EXPECT_EQ(op.empty(), most == 0) << name;
+    if (most == 0) continue;
+    ++named;
+    bool holds_most = false;
+    for (const TimelineSlot& s : t.slots) {
+      if (s.kind != TimelineSlot::Kind::kBackward || s.name != op) continue;
+      for (const MemoryPoint& m : t.memory)
+        holds_most = holds_most || (m.moment >= most * (1 - 1e-9) &&
+                                    std::abs(m.time - s.start - s.seconds) <= 1e-9 * t.seconds);
+    }
+    EXPECT_TRUE(holds_most) << name << ": " << op;
+  }
+  EXPECT_GE(named, 2U);
+}
+
 // What is listed as collectives is what the prediction sums up.
 TEST(Timeline, CollectivesAddUpToThePrediction) {
   for (const auto& [name, plan] : plans()) {
