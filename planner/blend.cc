@@ -10,8 +10,8 @@ namespace cad::planner {
 
 namespace {
 
-constexpr size_t kMostKept = 64;     // bodies of a loop in the pool
-constexpr size_t kMostTried = 14;    // of them, in mixes
+constexpr size_t kMostKept = 128;    // bodies of a loop in the pool
+constexpr size_t kMostTried = 20;    // of them, in mixes
 constexpr int64_t kMostCounts = 96;  // of one body, before steps are larger than one
 
 // A plan all of whose replaced iterations are of one body.
@@ -224,6 +224,20 @@ void BodyPool::add(const Problem& problem, const BodyPlan& plan) {
       if (!known && bodies_[c].size() < kMostKept) bodies_[c].push_back(run.pattern[0]);
     }
   }
+}
+
+std::vector<int> stays(const Problem& problem, const BodyPlan& plan, size_t child) {
+  const RegionProblem& r =
+      problem.regions[static_cast<size_t>(problem.regions[0].children[child].region)];
+  std::vector<int> states;
+  for (const Run& run : plan.loops[child]) {
+    if (r.entry < 0 || !is_single(run)) continue;
+    const std::vector<int>& choices = run.pattern[0].choices;
+    const int state = choices[static_cast<size_t>(r.entry)];
+    const bool stay = state == choices[static_cast<size_t>(r.exit)];
+    if (stay && (states.empty() || states.back() != state)) states.push_back(state);
+  }
+  return states;
 }
 
 std::optional<BodyPlan> blended(const Problem& problem, const BodyPool& pool, const BodyPlan& plan,

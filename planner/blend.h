@@ -22,6 +22,9 @@ class BodyPool {
   std::vector<std::vector<BodyPlan>> bodies_;  // by child
 };
 
+// States of the carry that loop `child` of the top level stays in, in order, once for each stay.
+std::vector<int> stays(const Problem& problem, const BodyPlan& plan, size_t child);
+
 // `plan` with the iterations of loop `child` that leave the carry as it was replaced by the mix of
 // bodies of the pool, in the states that it has, that is fastest within the budget; nullopt: none
 // is faster than `seconds`.

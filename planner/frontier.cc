@@ -23,6 +23,8 @@ double priced(const Problem& /*problem*/, const Evaluation& e, double price) {
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 constexpr size_t kMostBases = 8;
+constexpr size_t kSmallChoices = 1500;  // of a mesh that folds in milliseconds
+constexpr size_t kMostShapes = 24;
 
 struct Search::Impl {
   const Problem& p;
@@ -31,16 +33,18 @@ struct Search::Impl {
   double start = 0;  // where to look first
   const Mask* mask = nullptr;
   double incumbent = std::numeric_limits<double>::infinity();
+  bool small = false;                      // of at most kSmallChoices
   double tolerance = 0.004;                // a gap that is small enough
   double exact_s = 0;                      // for solve_exactly; 0: not asked for
   int64_t work = 0;                        // for prove()
   double least_moment = 0;                 // memory that every plan has for a moment
   double bound_price = 0, bound_hide = 0;  // of the best bound of the last line
-  Line whole;                              // of the best bound on all plans
+  Line whole;                              // of the best bound at one price for all memory
   Line first;                              // to begin with: of another mesh's best bound
   double top_moment = 0;                   // memory for a moment at the top level
   std::vector<BodyPlan> bases;             // plans next to the budget
   BodyPool pool;                           // of all folds
+  std::vector<BodyPlan> shapes;            // plans whose loops stay in other states of the carry
 
   // What runs again counts besides memory for a moment in loops, but not at the top level. So there
   // are two bounds: what runs again at its mean, and the least moment of loops; or only the least
@@ -59,6 +63,12 @@ struct Search::Impl {
       else
         loop_moment += most / (static_cast<double>(p.regions.size()) - 1);
     }
+    size_t choices = 0;
+    for (const RegionProblem& r : p.regions) {
+      for (const VariableInfo& v : r.variables) choices += v.choices.size();
+    }
+    small = choices <= kSmallChoices;
+    if (small) tolerance = 0.0005;
   }
 
   [[nodiscard]] double floor() const { return again > 0 ? loop_moment : least_moment; }
@@ -109,7 +119,10 @@ struct Search::Impl {
     point.e = evaluate(p, point.plan);
     CAD_CHECK(point.e.valid, "a folded plan uses a forbidden pair");
     offer(found, point.plan, point.e, budget);
-    if (std::isfinite(budget)) pool.add(p, point.plan);
+    if (std::isfinite(budget)) {
+      pool.add(p, point.plan);
+      for (size_t child = 0; child < point.plan.loops.size(); ++child) remember(point.plan, child);
+    }
     if (point.e.peak <= budget) last_fit = point;
     return point;
   }
@@ -145,6 +158,7 @@ struct Search::Impl {
         const auto plan = priced.spliced(child, small.plan, fast.plan, middle);
         if (!plan) break;
         if (bases.size() < kMostBases) bases.push_back(*plan);
+        remember(*plan, child);
         const Evaluation e = evaluate(p, *plan);
         offer(found, *plan, e, budget);
         if (e.valid && e.peak <= budget)
@@ -410,7 +424,7 @@ struct Search::Impl {
     if (last_fit.e.parameters <= last_fit.e.compute) {
       // the bound is concave in the weight: its top lies between neighbours that are lower
       double low = 0, middle = 0.5, high = 1, top = line_at(middle);
-      for (int i = 0; i < 6 && !closed(); ++i) {
+      for (int i = 0; i < 12 && !closed(); ++i) {
         const bool right = high - middle >= middle - low;
         const double at = right ? (middle + high) / 2 : (low + middle) / 2;
         const double line = line_at(at);
@@ -436,11 +450,31 @@ struct Search::Impl {
     for (size_t child = 0; child < p.regions[0].children.size(); ++child) {
       const auto n = static_cast<int64_t>(
           p.regions[static_cast<size_t>(p.regions[0].children[child].region)].trips);
-      const int64_t step = std::max<int64_t>(1, n / 24);
-      for (int64_t k = 1; k < n; k += step) {
-        for (const auto* both : {&a, &b}) {
+      for (const auto* both : {&a, &b}) {
+        // the larger of two lines is least where they meet: around the best of some, ever closer
+        const auto at = [&](int64_t k) {
           const auto plan = priced.spliced(child, *both, both == &a ? b : a, k);
-          if (plan) offer(found, *plan, evaluate(p, *plan), budget);
+          if (!plan) return kUnlimited;
+          remember(*plan, child);
+          const Evaluation e = evaluate(p, *plan);
+          offer(found, *plan, e, budget);
+          return e.valid && e.peak <= budget ? e.seconds : kUnlimited;
+        };
+        int64_t step = std::max<int64_t>(1, n / 24), best_k = 0;
+        double least = kUnlimited;
+        const auto look = [&](int64_t k) {
+          if (k < 1 || k >= n) return;
+          const double seconds = at(k);
+          if (seconds >= least) return;
+          least = seconds;
+          best_k = k;
+        };
+        for (int64_t k = 1; k < n; k += step) look(k);
+        while (step > 1 && best_k > 0) {
+          step = (step + 1) / 2;
+          const int64_t middle = best_k;
+          look(middle - step);
+          look(middle + step);
         }
       }
     }
@@ -456,7 +490,7 @@ struct Search::Impl {
     again = p.regions.size() > 1 && loop_moment >= top_moment ? 1 : 0;
     const double known = found.bound;
     parts[0].bound = best_line(found, budget, parts[0].limit, floor());
-    whole = {bound_price, bound_hide, again, parts[0].bound};
+    if (parts[0].bound > whole.bound) whole = {bound_price, bound_hide, again, parts[0].bound};
     parts[0].bound = std::max(parts[0].bound, known);
     ascend_whole(found, budget, parts[0].bound);
     if (std::isfinite(budget) && found.feasible && parts[0].bound < incumbent)
@@ -583,11 +617,45 @@ struct Search::Impl {
     }
   }
 
+  // As a shape, for mixes in states that no plan at hand has.
+  void remember(const BodyPlan& plan, size_t child) {
+    if (!small || shapes.size() >= kMostShapes) return;
+    const auto same = [&](const BodyPlan& other) {
+      return stays(p, other, child) == stays(p, plan, child);
+    };
+    if (std::none_of(shapes.begin(), shapes.end(), same)) shapes.push_back(plan);
+  }
+
+  // The pool's best mix in the states that `shape` goes through.
+  void blend(Found& found, const BodyPlan& shape, size_t child, double budget) const {
+    const auto mixed = blended(p, pool, shape, child, budget, found.evaluation.seconds);
+    if (mixed) offer(found, *mixed, evaluate(p, *mixed), budget);
+  }
+
+  // Shapes that go from the states of one to those of another.
+  void join_shapes() {
+    const Priced priced(p, options(price, kUnlimited));
+    const std::vector<BodyPlan> given = shapes;
+    for (size_t child = 0; child < p.regions[0].children.size(); ++child) {
+      const auto trips = static_cast<int64_t>(
+          p.regions[static_cast<size_t>(p.regions[0].children[child].region)].trips);
+      for (const BodyPlan& a : given) {
+        for (const BodyPlan& b : given) {
+          if (stays(p, a, child) == stays(p, b, child)) continue;
+          if (const auto plan = priced.spliced(child, a, b, trips / 2)) remember(*plan, child);
+        }
+      }
+    }
+  }
+
   // What the mix of two bodies leaves of the budget.
-  void improve(Found& found, double budget) const {
+  void improve(Found& found, double budget) {
+    if (small) join_shapes();
     for (size_t c = 0; c < p.regions[0].children.size(); ++c) {
-      const auto mixed = blended(p, pool, found.plan, c, budget, found.evaluation.seconds);
-      if (mixed) offer(found, *mixed, evaluate(p, *mixed), budget);
+      blend(found, found.plan, c, budget);
+      for (const BodyPlan& shape : shapes) {
+        if (stays(p, shape, c) != stays(p, found.plan, c)) blend(found, shape, c, budget);
+      }
     }
     const BodyPlan plan = refined(p, found.plan, budget);
     offer(found, plan, evaluate(p, plan), budget);
@@ -667,8 +735,8 @@ Found Search::run(double budget, double incumbent, double start) {
   Found found;
   impl_->incumbent = incumbent;
   impl_->start = start;
+  impl_->whole = {0, 0, 0, -kUnlimited};
   impl_->bases.clear();
-  impl_->pool = {};
   impl_->search(found, budget);
   return found;
 }

@@ -222,7 +222,7 @@ class Planner {
   // tried on the best plan's mesh, and on small ones that may have one, until bounds say that none
   // can be faster. So requests whose budgets are close agree, to what the gap allows.
   void try_tighter(const std::vector<Mesh>& meshes, const std::vector<double>& bounds) {
-    if (!best_.feasible || best_.price <= 0 || !std::isfinite(r_.budget)) return;
+    if (!best_.feasible || !std::isfinite(r_.budget)) return;
     const std::string own = best_.problem->mesh.str();
     std::vector<size_t> order;  // the best plan's mesh first
     for (size_t m = 0; m < meshes.size(); ++m) {
@@ -234,18 +234,34 @@ class Planner {
     std::stable_partition(order.begin(), order.end(),
                           [&](size_t m) { return meshes[m].str() == own; });
     int64_t work = kLadderWork;
+    int64_t small_work = 5 * kLadderWork;
     for (const size_t m : order) {
-      std::shared_ptr<Problem> problem;
-      for (int i = 1; i <= kMostRungs && work > 0; ++i) {
-        if (bounds[m] >= best_.evaluation.seconds * (1 - kSame)) break;
-        if (problem == nullptr) problem = built(meshes[m]);
-        Search search(*problem);
-        const Found found = search.run(rung(i), best_.evaluation.seconds, best_.price);
-        if (found.feasible) offer(found, problem, search.price());
-        if (found.bound >= best_.evaluation.seconds * (1 - kSame)) break;
-        work -= choices_of(*problem) * found.evaluations;
-      }
+      const bool small = sizes_[m] <= kSmall;
+      try_rungs(meshes[m], small, bounds[m], small ? small_work : work);
     }
+  }
+
+  // Of one mesh. Where it folds fast, what a run finds is there for the next ones to mix, so the
+  // first is without a limit and the last within the budget.
+  void try_rungs(const Mesh& mesh, bool small, double bound, int64_t& work) {
+    const std::shared_ptr<Problem> problem = built(mesh);
+    std::unique_ptr<Search> search;
+    // True: plans within so many bytes may be faster than the best one.
+    const auto look = [&](double budget, double start) {
+      if (search == nullptr || !small) search = std::make_unique<Search>(*problem);
+      const Found found = search->run(budget, best_.evaluation.seconds, start);
+      if (found.feasible && found.evaluation.peak <= r_.budget)
+        offer(found, problem, search->price());
+      work -= choices_of(*problem) * found.evaluations;
+      return found.bound < best_.evaluation.seconds * (1 - kSame);
+    };
+    if (small) look(std::max(most_bytes(*problem), r_.budget), 0);
+    if (best_.price <= 0) return;
+    for (int i = 1; i <= kMostRungs && work > 0; ++i) {
+      if (bound >= best_.evaluation.seconds * (1 - kSame)) return;
+      if (!look(rung(i), best_.price)) break;
+    }
+    if (small && work > 0) look(r_.budget, best_.price);
   }
 
   static constexpr double kSame = 1e-6;
