@@ -77,6 +77,7 @@ class FittingSearch {
   static constexpr int kHalves = 5;                  // of the step between two rungs
   static constexpr double kWorthIt = 0.001;          // of a step, for looking further
   static constexpr double kHopeless = 1.0;           // bytes
+  static constexpr int64_t kMostChoices = 1000;      // to be tried below what needs least
   static constexpr int64_t kProofWork = 10'000'000;  // a try: some tenths of a second
 
   struct Tried {
@@ -115,6 +116,7 @@ class FittingSearch {
       return *least_;
     }
     least_model_ = found.planning.plan.predicted.peak_bytes;
+    choices_ = found.planning.plan.solver.columns;
     found.planning.plan.solver.prove(0);
     CAD_TRY(tried, attempt_plan(std::move(found)));
     least_compiled_ = tried.bytes;
@@ -134,7 +136,9 @@ class FittingSearch {
     tried.fits = tried.bytes <= budget_;
     tried.free = planning.feasible && planning.price == 0;  // memory does not bind
     if (!tried.fits) {
-      if (least_of(planning) < least_of(out_.failed)) out_.failed = std::move(planning);
+      // what else was tried depends on the budget where not all is
+      const bool only = !planning.feasible && choices_ > kMostChoices;
+      if (only || least_of(planning) < least_of(out_.failed)) out_.failed = std::move(planning);
       return tried;
     }
     planning.feasible = true;
@@ -145,10 +149,11 @@ class FittingSearch {
   }
 
   // From where a budget would begin that is below what that plan needs, down to where the model has
-  // none: which are tried does not depend on the budget.
+  // none: which are tried does not depend on the budget. Large problems, where each takes long, are
+  // left at what that plan needs.
   Status try_all_below() {
     CAD_TRY_VOID(attempt_least());
-    if (out_.best || least_model_ <= 0) return Ok{};
+    if (out_.best || least_model_ <= 0 || choices_ > kMostChoices) return Ok{};
     for (double rung = rungs(least_compiled_);; --rung) {
       CAD_TRY(tried, attempt(rung));
       if (tried.least && rung < rungs(least_model_)) return Ok{};
@@ -162,6 +167,7 @@ class FittingSearch {
   double budget_;
   std::map<double, Tried> tried_;  // by rung
   std::optional<Tried> least_;
+  int64_t choices_ = 0;                          // of the problems that were searched for it
   double least_model_ = 0, least_compiled_ = 0;  // bytes that its plan needs
   Searched out_;
 };
